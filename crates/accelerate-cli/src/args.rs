@@ -1,0 +1,255 @@
+//! The command line: flags, and how they are spelled.
+
+use std::{
+    ffi::OsString,
+    num::{NonZeroU32, NonZeroUsize},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use accelerate_plan::MixedPrecision;
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "accelerate",
+    version,
+    about = "Runs training programs on any hardware"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a program on one or more processes of this machine
+    Launch(Box<LaunchArgs>),
+}
+
+/// What was typed after `accelerate launch`.
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArgs {
+    /// Stay on the CPU
+    #[arg(long)]
+    pub(crate) cpu: bool,
+
+    /// Number of processes; by default one per NVIDIA device, or one
+    #[arg(long = "num_processes", value_name = "N")]
+    pub(crate) num_processes: Option<NonZeroUsize>,
+
+    /// Address at which the processes meet [default: 127.0.0.1]
+    #[arg(long = "main_process_ip", value_name = "ADDRESS")]
+    pub(crate) main_process_ip: Option<String>,
+
+    /// Port at which the processes meet; 0, the default, picks a free one
+    #[arg(long = "main_process_port", value_name = "PORT")]
+    pub(crate) main_process_port: Option<u16>,
+
+    /// Lower precision to compute in [default: no]
+    #[arg(long = "mixed_precision", value_name = "PRECISION", value_parser = precision())]
+    pub(crate) mixed_precision: Option<MixedPrecision>,
+
+    /// Threads of each process; by default the usable cores are shared out
+    #[arg(long = "num_cpu_threads_per_process", value_name = "N")]
+    pub(crate) num_cpu_threads_per_process: Option<NonZeroUsize>,
+
+    /// Steps over which gradients are added up before the optimizer acts
+    #[arg(long = "gradient_accumulation_steps", value_name = "N")]
+    pub(crate) gradient_accumulation_steps: Option<NonZeroU32>,
+
+    /// Check collectives before they run, and print the launch plan
+    #[arg(long)]
+    pub(crate) debug: bool,
+
+    /// Run a Python module instead of a file
+    #[arg(short, long)]
+    pub(crate) module: bool,
+
+    /// Run the program as it is, whatever its name looks like
+    #[arg(long = "no_python")]
+    pub(crate) no_python: bool,
+
+    /// Say nothing about chosen values and failed processes
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Seconds that processes have to end after SIGTERM, before SIGKILL
+    #[arg(
+        long = "grace_period",
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = seconds
+    )]
+    pub(crate) grace_period: Duration,
+
+    /// Also write the output of each rank to files below this folder
+    #[arg(long = "log_dir", value_name = "FOLDER")]
+    pub(crate) log_dir: Option<PathBuf>,
+
+    /// Show only the output of these local ranks
+    #[arg(
+        long = "local_ranks_filter",
+        value_name = "RANK,...",
+        value_delimiter = ','
+    )]
+    pub(crate) local_ranks_filter: Option<Vec<usize>>,
+
+    /// Do not put `node:rank` before each line of several processes
+    #[arg(long = "no_prefix")]
+    pub(crate) no_prefix: bool,
+
+    /// Program (an executable or a Python script), then its arguments, passed on as they are
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM [ARGUMENTS]"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// An answer that ends the command before it began: help, the version, or what is wrong.
+pub(crate) enum Answer {
+    Clap(clap::Error),
+    Overview,
+}
+
+impl Answer {
+    pub(crate) fn show(self) -> ExitCode {
+        match self {
+            Self::Clap(error) => {
+                // Nobody is left to be told if printing fails.
+                let _ = error.print();
+                u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+            }
+            Self::Overview => {
+                let _ = command().print_help();
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Reads the command line; the first argument is the name of the program.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Answer> {
+    let matches = command()
+        .try_get_matches_from(expand_alias(arguments))
+        .map_err(Answer::Clap)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(Answer::Clap)?;
+    cli.command.ok_or(Answer::Overview)
+}
+
+/// The command as `clap` sees it. Every flag may be written with `_` or with `-`, and the last one
+/// of a kind wins.
+fn command() -> clap::Command {
+    fn with_dashes(command: clap::Command) -> clap::Command {
+        command
+            .args_override_self(true)
+            .mut_args(|arg| match arg.get_long() {
+                Some(long) if long.contains('_') => {
+                    let alias = long.replace('_', "-");
+                    arg.alias(alias)
+                }
+                _ => arg,
+            })
+    }
+    Cli::command().mut_subcommands(with_dashes)
+}
+
+/// A link named `accelerate-launch` is `accelerate launch`.
+fn expand_alias(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().map(Path::new).and_then(Path::file_stem);
+    if let Some(subcommand) = name.and_then(|name| name.to_str()?.strip_prefix("accelerate-")) {
+        let subcommand = subcommand.into();
+        arguments.insert(1, subcommand);
+    }
+    arguments
+}
+
+fn precision() -> impl clap::builder::TypedValueParser<Value = MixedPrecision> {
+    PossibleValuesParser::new(MixedPrecision::ALL.map(MixedPrecision::name))
+        .try_map(|name| name.parse::<MixedPrecision>())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(arguments: &[&str]) -> Option<LaunchArgs> {
+        let words = ["accelerate", "launch"]
+            .iter()
+            .chain(arguments)
+            .map(OsString::from);
+        match parse(words.collect()) {
+            Ok(Command::Launch(launch)) => Some(*launch),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_fault_in_the_definition() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn underscores_and_dashes_mean_the_same() {
+        let args = launch(&["--num-processes=3", "--main_process_port", "5", "prog"]).unwrap();
+        assert_eq!(args.num_processes, NonZeroUsize::new(3));
+        assert_eq!(args.main_process_port, Some(5));
+        let args = launch(&["--num_processes", "3", "--num_processes", "4", "prog"]).unwrap();
+        assert_eq!(
+            args.num_processes,
+            NonZeroUsize::new(4),
+            "the last one wins"
+        );
+        assert!(
+            launch(&["--num_proc", "3", "prog"]).is_none(),
+            "no abbreviations"
+        );
+        assert!(
+            launch(&["--main_process-port", "5", "prog"]).is_none(),
+            "no mixtures"
+        );
+    }
+
+    #[test]
+    fn everything_after_the_program_is_its_own() {
+        let args = launch(&["--cpu", "prog", "--debug", "-h", "--", "--cpu"]).unwrap();
+        assert_eq!(args.command, ["prog", "--debug", "-h", "--", "--cpu"]);
+        assert!(args.cpu && !args.debug);
+        let args = launch(&["--cpu", "--", "prog", "--quiet"]).unwrap();
+        assert_eq!(args.command, ["prog", "--quiet"]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for wrong in [
+            ["--num_processes", "0", "prog"],
+            ["--num_processes", "two", "prog"],
+            ["--mixed_precision", "fp64", "prog"],
+            ["--main_process_port", "70000", "prog"],
+            ["--grace_period", "-1", "prog"],
+            ["--unknown", "1", "prog"],
+        ] {
+            assert!(launch(&wrong).is_none(), "{wrong:?}");
+        }
+        assert!(launch(&["--cpu"]).is_none(), "a program is needed");
+    }
+
+    #[test]
+    fn the_name_of_the_link_chooses_the_subcommand() {
+        let words = ["/usr/bin/accelerate-launch", "prog"].map(OsString::from);
+        assert!(matches!(parse(words.to_vec()), Ok(Command::Launch(_))));
+    }
+}

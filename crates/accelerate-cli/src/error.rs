@@ -1,0 +1,98 @@
+//! The errors of this command, their exit codes and their hints.
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use accelerate_plan::Hint;
+
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a command could not do its work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    #[error("cannot plan the launch")]
+    Plan(#[from] accelerate_plan::Error),
+
+    #[error("`--module` and `--no_python` exclude each other")]
+    ModuleWithoutPython,
+
+    #[error("no program `{program}` in `{}` or on the search path", folder.display())]
+    ProgramMissing { program: String, folder: PathBuf },
+
+    #[error("`{}` is a program, but it is not executable", path.display())]
+    ProgramNotExecutable { path: PathBuf },
+
+    #[error("cannot read the program `{}`", path.display())]
+    ProgramUnreadable { path: PathBuf, source: io::Error },
+
+    #[error(
+        "no Python interpreter for `{program}`: expected `python` or `python3` on the search path"
+    )]
+    PythonMissing { program: String },
+
+    #[error("port {port} is in use")]
+    PortBusy { port: u16, source: io::Error },
+
+    #[error("port {port} is taken by another `accelerate launch` that is running")]
+    PortTaken { port: u16 },
+
+    #[error("cannot use port {port}")]
+    PortRefused { port: u16, source: io::Error },
+
+    #[error("cannot find a free port")]
+    NoFreePort { source: io::Error },
+
+    #[error("`--local_ranks_filter` names rank {rank}: expected ranks below {num_processes}")]
+    FilterOutOfRange { rank: usize, num_processes: usize },
+
+    #[error("cannot write log files into `{}`", path.display())]
+    LogFolder { path: PathBuf, source: io::Error },
+
+    #[error("cannot start a process for rank {rank}")]
+    Start { rank: usize, source: io::Error },
+
+    #[error("cannot {doing}")]
+    System {
+        doing: &'static str,
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// 1 for what the user can change, 2 for a wrong command line, 70 for the rest.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::ModuleWithoutPython | Self::FilterOutOfRange { .. } => 2,
+            Self::System { .. } => 70,
+            _ => 1,
+        })
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Plan(error) => return error.hint(),
+            Self::ModuleWithoutPython => {
+                "`--module` runs a Python module, `--no_python` a program of any kind: keep one"
+            }
+            Self::ProgramMissing { .. } => {
+                "give a path to an executable or to a Python script, or `--module` with the name \
+                 of a Python module"
+            }
+            Self::ProgramNotExecutable { path } => {
+                return Some(format!("run `chmod +x {}`", path.display()));
+            }
+            Self::PythonMissing { .. } => {
+                "install Python or set `PYTHON_EXEC` to the interpreter; `--no_python` runs other \
+                 programs"
+            }
+            Self::PortBusy { .. } | Self::PortTaken { .. } | Self::PortRefused { .. } => {
+                "leave out `--main_process_port` and a free port is chosen, or name another one"
+            }
+            Self::LogFolder { .. } => "name a folder that can be written with `--log_dir`",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}

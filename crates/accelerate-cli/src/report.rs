@@ -1,0 +1,38 @@
+//! What is said to the person at the terminal: on stderr, in one shape.
+
+use std::{
+    error::Error as StdError,
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use accelerate_plan::Hint;
+
+/// Shows an error, its causes and its hint.
+pub(crate) fn error<E: StdError + Hint>(error: &E) {
+    let mut text = format!("error: {error}\n");
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text += &format!("  caused by: {source}\n");
+        cause = source.source();
+    }
+    if let Some(hint) = error.hint() {
+        text += &format!("\nhint: {hint}\n");
+    }
+    say(&text);
+}
+
+/// Shows something worth knowing, with details on lines of their own.
+pub(crate) fn note(headline: &str, details: &[String]) {
+    let mut text = format!("note: {headline}\n");
+    for detail in details {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "\t{detail}");
+    }
+    say(&text);
+}
+
+/// Writes text to stderr in one piece. Nobody is left to be told if that fails.
+pub(crate) fn say(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}

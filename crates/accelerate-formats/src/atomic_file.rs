@@ -1,0 +1,238 @@
+//! Files that are whole or absent.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::error::{Error, Result};
+
+/// Large enough that small tensors do not cost a system call each; larger writes go past it.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A file that appears under its name only when it is complete.
+///
+/// The bytes go to a hidden file in the same folder (`.NAME.XXXXXX.partial`), which
+/// [`commit`](Self::commit) flushes to disk and renames. Whatever fails or is killed before
+/// that, the file under the target name is the old one or none. Dropping without commit removes
+/// the hidden file; only a killed process leaves one, and it may be deleted.
+///
+/// A link at the target name is replaced, not followed.
+#[derive(Debug)]
+pub struct AtomicFile {
+    path: PathBuf,
+    partial: BufWriter<NamedTempFile>,
+}
+
+impl AtomicFile {
+    /// Begins the file that will be at `path`. Its folder must exist.
+    ///
+    /// # Errors
+    /// [`Error::NotAFile`] if there is a folder or device at `path`, [`Error::Write`] if the
+    /// hidden file cannot be made.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Self::create_with(path.as_ref(), |partial| {
+            File::options().write(true).create_new(true).open(partial)
+        })
+    }
+
+    /// As [`create`](Self::create), with the hidden file opened by `open`.
+    pub(crate) fn create_with(
+        path: &Path,
+        open: impl FnMut(&Path) -> io::Result<File>,
+    ) -> Result<Self> {
+        let failing = |source| Error::Write {
+            path: path.to_owned(),
+            source,
+        };
+        // Renaming over a device would replace the device.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::NotAFile {
+                path: path.to_owned(),
+            });
+        }
+        let name = path
+            .file_name()
+            .ok_or_else(|| failing(io::ErrorKind::InvalidInput.into()))?;
+        let prefix = format!(".{}.", name.to_string_lossy());
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".partial");
+        let partial = builder.make_in(folder_of(path), open).map_err(failing)?;
+        Ok(Self {
+            path: path.to_owned(),
+            partial: BufWriter::with_capacity(BUFFER_BYTES, partial),
+        })
+    }
+
+    /// Where the file will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Flushes everything to disk and puts the file in its place.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if any of it fails: then nothing has changed at the target.
+    /// [`Error::FlushFolder`] if only the last step, flushing the folder, fails: then the file is
+    /// in place.
+    pub fn commit(self) -> Result<()> {
+        let Self { path, partial } = self;
+        put_in_place(partial, &path).map_err(|source| Error::Write {
+            path: path.clone(),
+            source,
+        })?;
+        flush_folder(folder_of(&path)).map_err(|source| Error::FlushFolder { path, source })
+    }
+}
+
+fn put_in_place(partial: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {
+    let partial = partial
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
+    partial.as_file().sync_all()?;
+    partial.persist(path).map_err(|refused| refused.error)?;
+    Ok(())
+}
+
+/// Makes the renaming itself safe against power loss, where the file system knows how.
+#[cfg(unix)]
+fn flush_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+            ) =>
+        {
+            Ok(())
+        }
+        flushed => flushed,
+    }
+}
+
+#[cfg(not(unix))]
+fn flush_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.partial.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.partial.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_in(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn appears_only_on_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"abc").unwrap();
+        file.flush().unwrap();
+        assert!(!path.exists());
+        let partial = names_in(folder.path());
+        assert!(
+            partial[0].starts_with(".data.") && partial[0].ends_with(".partial"),
+            "{partial:?}"
+        );
+        file.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"abc");
+        assert_eq!(names_in(folder.path()), ["data"]);
+    }
+
+    #[test]
+    fn dropping_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"old").unwrap();
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(names_in(folder.path()), ["data"]);
+    }
+
+    #[test]
+    fn a_folder_at_the_target_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = AtomicFile::create(folder.path()).unwrap_err();
+        assert!(matches!(error, Error::NotAFile { .. }), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_at_the_target_is_refused() {
+        let error = AtomicFile::create("/dev/null").unwrap_err();
+        assert!(matches!(error, Error::NotAFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_absent_or_a_file_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"").unwrap();
+        for parent in ["absent", "file"] {
+            let path = folder.path().join(parent).join("data");
+            let error = AtomicFile::create(&path).unwrap_err();
+            assert!(
+                matches!(&error, Error::Write { path: named, .. } if *named == path),
+                "{error}"
+            );
+        }
+        assert_eq!(names_in(folder.path()), ["file"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_file_has_the_usual_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            std::fs::metadata(folder.path().join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+        };
+        std::fs::write(folder.path().join("usual"), b"").unwrap();
+        AtomicFile::create(folder.path().join("ours"))
+            .unwrap()
+            .commit()
+            .unwrap();
+        assert_eq!(mode("ours"), mode("usual"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_replaced_and_its_target_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (blob, link) = (folder.path().join("blob"), folder.path().join("link"));
+        std::fs::write(&blob, b"shared").unwrap();
+        std::os::unix::fs::symlink(&blob, &link).unwrap();
+        let mut file = AtomicFile::create(&link).unwrap();
+        file.write_all(b"mine").unwrap();
+        file.commit().unwrap();
+        assert_eq!(std::fs::read(&blob).unwrap(), b"shared");
+        assert_eq!(std::fs::read(&link).unwrap(), b"mine");
+    }
+}

@@ -1,0 +1,55 @@
+//! Files that hold model weights, read and written without a tensor library.
+//!
+//! Data flows through the modules in this order:
+//!
+//! | module | room for |
+//! | --- | --- |
+//! | [`dtype`] | element types, as the files spell them |
+//! | [`mmap`] | files as memory: the one place with unsafe code |
+//! | [`safetensors`] | one safetensors file: reading and writing |
+//! | [`index`] | which of several files holds which tensor |
+//! | [`weights`] | a file, an index or a folder behind one interface |
+//! | [`atomic_file`] | files that are whole or absent |
+//!
+//! Nothing is copied on the way in: a file is mapped into memory and a tensor is a range of
+//! that mapping. [`MappedBytes`] keeps the mapping alive, so that a tensor library can use the
+//! bytes where they lie.
+//!
+//! Every file from outside is treated as hostile: its header is checked in full before the
+//! first tensor is handed out, and a fault is an [`Error`] with the path, the tensor and what
+//! to do about it.
+//!
+//! ```
+//! use accelerate_formats::{Dtype, Metadata, TensorData, Weights, write_file};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("model.safetensors");
+//! let bias = [1.0f32, 2.0].map(f32::to_le_bytes).concat();
+//! write_file(&path, [TensorData::new("bias", Dtype::F32, &[2], &bias)], &Metadata::pytorch())?;
+//!
+//! let weights = Weights::open(folder.path())?;
+//! let tensor = weights.get("bias")?;
+//! assert_eq!((tensor.dtype(), tensor.shape()), (Dtype::F32, &[2][..]));
+//! assert_eq!(tensor.bytes(), bias);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(unsafe_code)]
+
+pub mod atomic_file;
+pub mod dtype;
+mod error;
+pub mod index;
+mod json_object;
+pub mod mmap;
+pub mod safetensors;
+pub mod weights;
+
+pub use crate::atomic_file::AtomicFile;
+pub use crate::dtype::{Dtype, UnknownDtype};
+pub use crate::error::{Error, HeaderFault, IndexFault, MissingTensor, Result, WriteFault};
+pub use crate::index::ShardIndex;
+pub use crate::mmap::{MappedBytes, MappedFile};
+pub use crate::safetensors::{
+    Metadata, SafetensorsFile, SafetensorsWriter, TensorData, TensorHeader, TensorSlice, write_file,
+};
+pub use crate::weights::Weights;

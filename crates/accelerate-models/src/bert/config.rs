@@ -1,0 +1,349 @@
+//! The configuration of BERT.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use accelerate::nn::ActivationFunction;
+use serde::{Deserialize, Deserializer};
+
+use crate::{Error, Result};
+
+/// The name of the configuration's file in a model folder.
+pub const CONFIG_FILE: &str = "config.json";
+
+/// The sizes and settings of a BERT model, as its `config.json` says.
+///
+/// Absent keys have the values of `bert-base-uncased`; unknown keys are ignored.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct BertConfig {
+    /// How many tokens there are.
+    pub vocab_size: i64,
+    /// The width of the hidden states.
+    pub hidden_size: i64,
+    /// How many layers the encoder has.
+    pub num_hidden_layers: usize,
+    /// How many heads each attention has; they divide `hidden_size`.
+    pub num_attention_heads: i64,
+    /// The width inside the feed-forward part.
+    pub intermediate_size: i64,
+    /// The function inside the feed-forward part.
+    #[serde(deserialize_with = "activation")]
+    pub hidden_act: ActivationFunction,
+    /// The dropout probability of hidden states.
+    pub hidden_dropout_prob: f64,
+    /// The dropout probability of attention weights.
+    pub attention_probs_dropout_prob: f64,
+    /// The longest sequence, in tokens.
+    pub max_position_embeddings: i64,
+    /// How many segments a sequence can have.
+    pub type_vocab_size: i64,
+    /// The standard deviation of new weights.
+    pub initializer_range: f64,
+    /// The term that keeps layer normalisation from dividing by zero.
+    pub layer_norm_eps: f64,
+    /// The padding token, whose embedding is not trained.
+    pub pad_token_id: Option<i64>,
+    /// The dropout probability before the classifier; `hidden_dropout_prob` where absent.
+    pub classifier_dropout: Option<f64>,
+    /// What the classifier's loss is; found from the labels where absent.
+    pub problem_type: Option<ProblemType>,
+    /// The name of each label.
+    #[serde(deserialize_with = "labels")]
+    pub id2label: BTreeMap<i64, String>,
+    /// Says how many labels there are where they have no names.
+    #[serde(rename = "num_labels")]
+    unnamed_labels: Option<usize>,
+    model_type: Option<String>,
+    position_embedding_type: Option<String>,
+    is_decoder: bool,
+    add_cross_attention: bool,
+}
+
+/// What a sequence classifier is trained for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemType {
+    /// Numbers: mean squared error.
+    Regression,
+    /// One label for each sequence: cross entropy.
+    SingleLabelClassification,
+    /// Any number of labels for each sequence: binary cross entropy.
+    MultiLabelClassification,
+}
+
+impl Default for BertConfig {
+    fn default() -> Self {
+        Self {
+            vocab_size: 30522,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            hidden_act: ActivationFunction::Gelu,
+            hidden_dropout_prob: 0.1,
+            attention_probs_dropout_prob: 0.1,
+            max_position_embeddings: 512,
+            type_vocab_size: 2,
+            initializer_range: 0.02,
+            layer_norm_eps: 1e-12,
+            pad_token_id: Some(0),
+            classifier_dropout: None,
+            problem_type: None,
+            id2label: numbered_labels(2),
+            unnamed_labels: None,
+            model_type: None,
+            position_embedding_type: None,
+            is_decoder: false,
+            add_cross_attention: false,
+        }
+    }
+}
+
+impl BertConfig {
+    /// Reads [`CONFIG_FILE`] in a model folder and checks it.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if the file is absent, [`Error::ConfigFormat`] if it is no such
+    /// configuration, [`Error::Config`] as for [`check`](Self::check).
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
+        let path = folder.as_ref().join(CONFIG_FILE);
+        let needed = "`config.json`, `model.safetensors` and `tokenizer.json`";
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(source) => {
+                return Err(Error::Read {
+                    path,
+                    needed,
+                    source,
+                });
+            }
+        };
+        let mut config: Self = match serde_json::from_slice(&text) {
+            Ok(config) => config,
+            Err(source) => return Err(Error::ConfigFormat { path, source }),
+        };
+        if let Some(count) = config.unnamed_labels.take() {
+            config = config.with_num_labels(count);
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The same configuration for another number of labels, named `LABEL_0` and so on.
+    #[must_use]
+    pub fn with_num_labels(mut self, num_labels: usize) -> Self {
+        if num_labels != self.id2label.len() {
+            self.id2label = numbered_labels(num_labels);
+        }
+        self
+    }
+
+    /// The same configuration with no dropout anywhere.
+    #[must_use]
+    pub fn without_dropout(self) -> Self {
+        Self {
+            hidden_dropout_prob: 0.0,
+            attention_probs_dropout_prob: 0.0,
+            classifier_dropout: Some(0.0),
+            ..self
+        }
+    }
+
+    /// How many labels the classifier tells apart.
+    pub fn num_labels(&self) -> i64 {
+        self.id2label.len() as i64
+    }
+
+    /// The width of one attention head.
+    pub fn head_size(&self) -> i64 {
+        self.hidden_size / self.num_attention_heads
+    }
+
+    /// The dropout probability before the classifier.
+    pub fn classifier_dropout(&self) -> f64 {
+        self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
+    }
+
+    /// Whether a model can be built.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for the first key that contradicts another or asks for what this model
+    /// does not have: another architecture, relative positions, or a decoder.
+    pub fn check(&self) -> Result<()> {
+        if let Some(other) = self.model_type.as_deref().filter(|model| *model != "bert") {
+            return Err(refused("model_type", "`bert`", format!("`{other}`")));
+        }
+        if let Some(other) = self
+            .position_embedding_type
+            .as_deref()
+            .filter(|kind| *kind != "absolute")
+        {
+            return Err(refused(
+                "position_embedding_type",
+                "`absolute`",
+                format!("`{other}`"),
+            ));
+        }
+        for (key, asked) in [
+            ("is_decoder", self.is_decoder),
+            ("add_cross_attention", self.add_cross_attention),
+        ] {
+            if asked {
+                return Err(refused(key, "`false`: this model is an encoder", "`true`"));
+            }
+        }
+        self.check_sizes()?;
+        self.check_probabilities()
+    }
+
+    fn check_sizes(&self) -> Result<()> {
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("type_vocab_size", self.type_vocab_size),
+            ("id2label", self.num_labels()),
+        ];
+        for (key, size) in sizes {
+            if size < 1 {
+                return Err(refused(key, "at least 1", size));
+            }
+        }
+        if self.hidden_size % self.num_attention_heads != 0 {
+            let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
+            return Err(refused(
+                "num_attention_heads",
+                expected,
+                self.num_attention_heads,
+            ));
+        }
+        match self.pad_token_id {
+            Some(pad) if !(0..self.vocab_size).contains(&pad) => Err(refused(
+                "pad_token_id",
+                format!("a token within 0..{}", self.vocab_size),
+                pad,
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_probabilities(&self) -> Result<()> {
+        let probabilities = [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            (
+                "attention_probs_dropout_prob",
+                self.attention_probs_dropout_prob,
+            ),
+            ("classifier_dropout", self.classifier_dropout()),
+        ];
+        for (key, probability) in probabilities {
+            if !(0.0..=1.0).contains(&probability) {
+                return Err(refused(key, "a probability within 0..=1", probability));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(key: &'static str, expected: impl Into<String>, found: impl ToString) -> Error {
+    Error::Config {
+        model: "BERT",
+        key,
+        expected: expected.into(),
+        found: found.to_string(),
+    }
+}
+
+fn numbered_labels(count: usize) -> BTreeMap<i64, String> {
+    (0..count)
+        .map(|label| (label as i64, format!("LABEL_{label}")))
+        .collect()
+}
+
+fn activation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ActivationFunction, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    name.parse()
+        .map_err(|unknown| serde::de::Error::custom(format!("`hidden_act`: {unknown}")))
+}
+
+/// JSON keys are text, so the numbers come as such.
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<i64, String>, D::Error> {
+    let by_text = BTreeMap::<String, String>::deserialize(deserializer)?;
+    let number = |id: &str| {
+        id.parse()
+            .map_err(|_| serde::de::Error::custom(format!("`id2label`: `{id}` is no number")))
+    };
+    by_text
+        .into_iter()
+        .map(|(id, label)| Ok((number(&id)?, label)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(json: &str) -> Result<BertConfig, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn absent_keys_have_defaults_and_unknown_ones_are_ignored() {
+        let config = parsed(
+            r#"{"hidden_size": 384, "pad_token_id": null, "gradient_checkpointing": false}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                config.hidden_size,
+                config.num_hidden_layers,
+                config.pad_token_id
+            ),
+            (384, 12, None)
+        );
+        assert_eq!(config.num_labels(), 2);
+    }
+
+    #[test]
+    fn labels_are_counted() {
+        let config = parsed(r#"{"id2label": {"0": "neg", "1": "neutral", "2": "pos"}}"#).unwrap();
+        assert_eq!(config.num_labels(), 3);
+        assert_eq!(config.clone().with_num_labels(3), config);
+        assert_eq!(config.with_num_labels(1).id2label, numbered_labels(1));
+    }
+
+    #[test]
+    fn an_unknown_activation_is_told_with_the_known_ones() {
+        let message = parsed(r#"{"hidden_act": "gelu_10"}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message
+                .starts_with("`hidden_act`: unknown activation `gelu_10`, expected one of `gelu`"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_the_model_cannot_do_is_told() {
+        for (json, key) in [
+            (r#"{"model_type": "roberta"}"#, "model_type"),
+            (
+                r#"{"position_embedding_type": "relative_key"}"#,
+                "position_embedding_type",
+            ),
+            (r#"{"is_decoder": true}"#, "is_decoder"),
+            (r#"{"num_attention_heads": 7}"#, "num_attention_heads"),
+            (r#"{"pad_token_id": 40000}"#, "pad_token_id"),
+            (r#"{"hidden_dropout_prob": 1.5}"#, "hidden_dropout_prob"),
+            (r#"{"vocab_size": 0}"#, "vocab_size"),
+        ] {
+            let message = parsed(json).unwrap().check().unwrap_err().to_string();
+            assert!(message.contains(&format!("`{key}`")), "{json}: {message}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The bare model.
+
+use std::path::Path;
+
+use accelerate::nn::{
+    Activation, ActivationFunction, Factory, Forward, Init, Linear, Module, ModuleState,
+};
+use accelerate::tree::Tree;
+use accelerate::{Error, Result};
+use tch::{Kind, Tensor};
+
+use super::{BertConfig, BertEmbeddings, BertEncoder, checkpoint};
+
+/// The first token's state, through a dense layer and tanh: one vector for the whole sequence.
+///
+/// # Shapes
+/// `[batch, tokens, hidden_size]` to `[batch, hidden_size]`.
+#[derive(Debug, Clone, Module)]
+pub struct BertPooler {
+    dense: Linear,
+    activation: Activation,
+    state: ModuleState,
+}
+
+impl BertPooler {
+    fn new(config: &BertConfig, factory: &Factory) -> Result<Self> {
+        Ok(Self {
+            dense: Linear::new(config.hidden_size, config.hidden_size, factory)?,
+            activation: Activation::new(ActivationFunction::Tanh),
+            state: ModuleState::default(),
+        })
+    }
+}
+
+impl Forward for BertPooler {
+    type Input = Tensor;
+    type Output = Tensor;
+
+    fn forward(&self, hidden: Tensor) -> Result<Tensor> {
+        self.activation
+            .call(self.dense.call(hidden.f_select(1, 0)?)?)
+    }
+}
+
+/// What [`BertModel`] takes.
+///
+/// # Shapes
+/// Each tensor is `[batch, tokens]`.
+#[derive(Debug, Tree)]
+pub struct BertModelInput {
+    /// The token ids, int64 or int32.
+    pub input_ids: Tensor,
+    /// True or not zero where there is a token, false or 0 where there is padding; absent where
+    /// there is none. A mask of four dimensions is used as it is.
+    pub attention_mask: Option<Tensor>,
+    /// The segment of each token; all in the first where absent.
+    pub token_type_ids: Option<Tensor>,
+}
+
+/// What [`BertModel`] gives.
+#[derive(Debug, Tree)]
+pub struct BertModelOutput {
+    /// The state of each token, `[batch, tokens, hidden_size]`.
+    pub last_hidden_state: Tensor,
+    /// One vector for each sequence, `[batch, hidden_size]`.
+    pub pooler_output: Tensor,
+}
+
+/// The encoder with its embeddings and its pooler.
+#[derive(Debug, Clone, Module)]
+pub struct BertModel {
+    embeddings: BertEmbeddings,
+    encoder: BertEncoder,
+    pooler: BertPooler,
+    state: ModuleState,
+}
+
+impl BertModel {
+    /// A model with new weights: normal with the configuration's standard deviation.
+    ///
+    /// Draws the same numbers as the original for the same seed.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) if the configuration is refused, else if memory is
+    /// short.
+    pub fn new(config: &BertConfig, factory: &Factory) -> crate::Result<Self> {
+        config.check()?;
+        Ok(checkpoint::fresh(config, factory, |factory| {
+            Self::build(config, factory)
+        })?)
+    }
+
+    /// A model with the configuration and the weights of a folder, in evaluation mode.
+    ///
+    /// # Errors
+    /// As for [`BertForSequenceClassification::from_folder`](super::BertForSequenceClassification::from_folder);
+    /// nothing may be missing.
+    pub fn from_folder(folder: impl AsRef<Path>, factory: &Factory) -> crate::Result<Self> {
+        let folder = folder.as_ref();
+        let config = BertConfig::from_folder(folder)?;
+        let model = Self::build(&config, &factory.with_init(Init::Skip))?;
+        checkpoint::load(&model, folder, &checkpoint::Names::bare())?;
+        model.train(false);
+        Ok(model)
+    }
+
+    pub(super) fn build(config: &BertConfig, factory: &Factory) -> Result<Self> {
+        Ok(Self {
+            embeddings: BertEmbeddings::new(config, factory)?,
+            encoder: BertEncoder::new(config, factory)?,
+            pooler: BertPooler::new(config, factory)?,
+            state: ModuleState::default(),
+        })
+    }
+}
+
+impl Forward for BertModel {
+    type Input = BertModelInput;
+    type Output = BertModelOutput;
+
+    fn forward(&self, input: BertModelInput) -> Result<BertModelOutput> {
+        let BertModelInput {
+            input_ids,
+            attention_mask,
+            token_type_ids,
+        } = input;
+        let shape = input_ids.size();
+        let embedded = self.embeddings.call((input_ids, token_type_ids))?;
+        let mask = attention_mask
+            .map(|mask| prepare_mask(mask, &shape))
+            .transpose()?
+            .flatten();
+        let last_hidden_state = self.encoder.call((embedded, mask))?;
+        let pooler_output = self.pooler.call(&last_hidden_state)?;
+        Ok(BertModelOutput {
+            last_hidden_state,
+            pooler_output,
+        })
+    }
+}
+
+/// A padding mask `[batch, tokens]` as attention takes it, or none where nothing is padded: plain
+/// attention has the faster kernel.
+fn prepare_mask(mask: Tensor, ids: &[i64]) -> Result<Option<Tensor>> {
+    if mask.dim() == 4 {
+        return Ok(Some(mask));
+    }
+    let (&[batch, tokens], true) = (ids, mask.size() == ids) else {
+        return Err(Error::Argument {
+            operation: "BertModel",
+            expected: format!("an attention mask of the ids' shape {ids:?}"),
+            found: format!("{:?}", mask.size()),
+        });
+    };
+    let mask = mask.f_to_kind(Kind::Bool)?;
+    if mask.f_all()?.f_int64_value(&[])? != 0 {
+        return Ok(None);
+    }
+    Ok(Some(
+        mask.f_view([batch, 1, 1, tokens])?
+            .f_expand([batch, 1, tokens, tokens], false)?,
+    ))
+}

@@ -1,0 +1,17 @@
+//! Models with the parameter and class names of their public checkpoints.
+//!
+//! A model is built from its `config.json` and reads a Hugging Face folder: configuration,
+//! safetensors weights and `tokenizer.json`.
+//!
+//! | module | room for |
+//! | --- | --- |
+//! | [`bert`] | BERT, bare and with a sequence-classification head |
+//! | [`tokenizer`] | text to token ids |
+#![forbid(unsafe_code)]
+
+pub mod bert;
+mod error;
+pub mod tokenizer;
+
+pub use error::{Error, Result};
+pub use tokenizer::{EncodedBatch, Encoding, TextTokenizer};

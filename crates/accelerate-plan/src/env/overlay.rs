@@ -1,0 +1,58 @@
+//! What a child process is told on top of what it inherits.
+
+use super::Variable;
+
+/// Variables for a child process, in the order in which they were set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvOverlay {
+    pairs: Vec<(&'static str, String)>,
+}
+
+impl EnvOverlay {
+    /// No variables.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a variable, or replaces its value.
+    pub fn set<T>(&mut self, variable: &Variable<T>, value: &T) {
+        let text = variable.render(value);
+        match self
+            .pairs
+            .iter_mut()
+            .find(|(name, _)| *name == variable.name())
+        {
+            Some((_, old)) => *old = text,
+            None => self.pairs.push((variable.name(), text)),
+        }
+    }
+
+    /// Adds all variables of `other`, replacing those that are here already.
+    pub fn extend(&mut self, other: &Self) {
+        for (name, value) in &other.pairs {
+            match self.pairs.iter_mut().find(|(known, _)| known == name) {
+                Some((_, old)) => old.clone_from(value),
+                None => self.pairs.push((name, value.clone())),
+            }
+        }
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.pairs
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// The text set for a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Whether there is no variable.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+}

@@ -1,0 +1,16 @@
+//! Real ranks in a test, with a deadline.
+//!
+//! A test calls [`ranks`] with a closure. For every wanted number of processes the
+//! test starts itself again that many times, each with `RANK`, `WORLD_SIZE` and a
+//! common port; inside such a process [`ranks`] runs the closure. A rank that fails,
+//! or a run that takes longer than its deadline, ends all ranks and fails the test
+//! with the output of each.
+#![forbid(unsafe_code)]
+
+mod python;
+mod rank;
+mod run;
+
+pub use python::parity_python;
+pub use rank::Rank;
+pub use run::{RankOutput, ranks, ranks_within, start_ranks};

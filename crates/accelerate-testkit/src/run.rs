@@ -1,0 +1,205 @@
+use std::env;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::rank::{Rank, TEST};
+
+/// How long a test of several processes may take before it fails.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How often running ranks are looked at.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What one rank left behind.
+#[derive(Debug)]
+pub struct RankOutput {
+    /// Its number.
+    pub rank: usize,
+    /// How it ended; `None` if it was ended at the deadline or because another rank failed.
+    pub status: Option<ExitStatus>,
+    /// What it wrote, standard output first.
+    pub text: String,
+}
+
+/// Runs `body` on real ranks, once for every number of processes in `worlds`.
+///
+/// To be called first thing in a test, on the test's own thread.
+///
+/// # Panics
+/// If a rank fails or the minute is over, as tests report failures.
+pub fn ranks<E: Into<Box<dyn Error>>>(
+    worlds: &[usize],
+    body: impl FnOnce(Rank) -> Result<(), E>,
+) {
+    ranks_within(DEADLINE, worlds, body);
+}
+
+/// Like [`ranks`], with another deadline for each number of processes.
+///
+/// # Panics
+/// As [`ranks`].
+pub fn ranks_within<E: Into<Box<dyn Error>>>(
+    deadline: Duration,
+    worlds: &[usize],
+    body: impl FnOnce(Rank) -> Result<(), E>,
+) {
+    let test = test_name();
+    if let Some(rank) = Rank::of_this_process(&test) {
+        if let Err(error) = body(rank) {
+            fail(&chain(&*error.into()));
+        }
+        return;
+    }
+    for &world in worlds {
+        let outputs = start_ranks(world, deadline, |rank| same_test(&test, rank))
+            .unwrap_or_else(|error| fail(&format!("cannot start {world} ranks: {error}")));
+        if outputs.iter().any(|output| !output.status.is_some_and(|s| s.success())) {
+            fail(&report(world, deadline, &outputs));
+        }
+    }
+}
+
+/// Starts one command per rank and waits for all of them.
+///
+/// When one fails the others have a second to end by themselves. Gives back what each
+/// left, in order of rank.
+///
+/// # Errors
+/// If a command cannot be started or waited for.
+pub fn start_ranks(
+    world: usize,
+    deadline: Duration,
+    command: impl Fn(Rank) -> Command,
+) -> io::Result<Vec<RankOutput>> {
+    let port = free_port()?;
+    let mut running = (0..world)
+        .map(|index| Running::start(index, command(Rank::new(index, world, port))))
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut end = Instant::now() + deadline;
+    let mut failed = false;
+    loop {
+        for rank in &mut running {
+            rank.look()?;
+        }
+        if running.iter().all(|rank| rank.status.is_some()) {
+            break;
+        }
+        if !failed && running.iter().any(|rank| rank.status.is_some_and(|s| !s.success())) {
+            failed = true;
+            end = end.min(Instant::now() + Duration::from_secs(1));
+        }
+        if Instant::now() > end {
+            break;
+        }
+        thread::sleep(TICK);
+    }
+    Ok(running.into_iter().map(Running::finish).collect())
+}
+
+/// A rank's process with threads that read what it writes.
+struct Running {
+    rank: usize,
+    child: Child,
+    status: Option<ExitStatus>,
+    readers: [thread::JoinHandle<Vec<u8>>; 2],
+}
+
+impl Running {
+    fn start(rank: usize, mut command: Command) -> io::Result<Self> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let readers = [
+            read_all(child.stdout.take()),
+            read_all(child.stderr.take()),
+        ];
+        Ok(Self { rank, child, status: None, readers })
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> RankOutput {
+        if self.status.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let text = self
+            .readers
+            .into_iter()
+            .flat_map(|reader| reader.join().unwrap_or_default())
+            .collect::<Vec<u8>>();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        RankOutput { rank: self.rank, status: self.status, text }
+    }
+}
+
+fn read_all(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut all);
+        }
+        all
+    })
+}
+
+/// The name that the test harness runs this test by.
+fn test_name() -> String {
+    match thread::current().name() {
+        Some("main") | None => fail("`ranks` has to be called on the test's own thread"),
+        Some(name) => name.to_owned(),
+    }
+}
+
+fn same_test(test: &str, rank: Rank) -> Command {
+    let program =
+        env::current_exe().unwrap_or_else(|error| fail(&format!("no path to this test: {error}")));
+    let mut command = Command::new(program);
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(TEST, test)
+        .envs(rank.environment());
+    command
+}
+
+/// A port that is free now. Tests on one machine rarely meet in the moment until it is used.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+fn report(world: usize, deadline: Duration, outputs: &[RankOutput]) -> String {
+    let mut text = format!("a run with {world} ranks failed (deadline {deadline:?})\n");
+    for output in outputs {
+        let status = output
+            .status
+            .map_or_else(|| "ended by the test".to_owned(), |status| status.to_string());
+        let _ = writeln!(text, "--- rank {}: {status}\n{}", output.rank, output.text.trim_end());
+    }
+    text
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let _ = write!(text, "\n  caused by: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+#[expect(clippy::panic, reason = "a test reports its failure by panicking")]
+fn fail(message: &str) -> ! {
+    panic!("{message}")
+}

@@ -1,0 +1,163 @@
+// Hooks on tensors, functions with a Rust backward, and the backward pass itself.
+#include "guard.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+using namespace acc;
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+// Rust gets a borrowed tensor and may give an owned one back.
+using GradHook = Closure<const Tensor*, Tensor**>;
+using PostAccumulate = Closure<const Tensor*>;
+// Inputs and their count; where to push what comes back.
+using Forward = Closure<AutogradContext*, const Tensor* const*, size_t, variable_list*>;
+using Backward = Closure<AutogradContext*, const Tensor* const*, size_t, variable_list*>;
+
+// All Rust hooks of one leaf: libtorch has one slot.
+struct PostAccumulateHooks : torch::autograd::PostAccumulateGradHook {
+  std::vector<std::pair<uint64_t, PostAccumulate>> hooks;
+  void operator()(const Tensor& tensor) override {
+    for (const auto& [id, hook] : hooks) hook(&tensor);
+  }
+};
+
+PostAccumulateHooks* hooks_of(const Tensor& tensor) {
+  return dynamic_cast<PostAccumulateHooks*>(torch::autograd::impl::post_acc_grad_hooks(tensor).get());
+}
+
+std::vector<const Tensor*> borrow(const variable_list& tensors) {
+  std::vector<const Tensor*> out;
+  out.reserve(tensors.size());
+  for (const auto& t : tensors) out.push_back(t.defined() ? &t : nullptr);
+  return out;
+}
+
+// libtorch allows data beside the saved tensors only as `IValue`.
+struct BackwardHolder : torch::CustomClassHolder {
+  explicit BackwardHolder(Backward b) : backward(std::move(b)) {}
+  Backward backward;
+};
+
+struct RustFunction : torch::autograd::Function<RustFunction> {
+  static variable_list forward(AutogradContext* context, const Forward& run,
+                               const c10::intrusive_ptr<BackwardHolder>& holder, at::TensorList inputs) {
+    context->set_materialize_grads(false);
+    context->saved_data["backward"] = c10::IValue::make_capsule(holder);
+    const auto given = inputs.vec();
+    variable_list outputs;
+    run(context, borrow(given).data(), given.size(), &outputs);
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto capsule = context->saved_data["backward"].toCapsule();
+    const auto* holder = static_cast<BackwardHolder*>(capsule.get());
+    // The two arguments before the tensors have no gradient.
+    variable_list out(2);
+    holder->backward(context, borrow(gradients).data(), gradients.size(), &out);
+    return out;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+Status* acc_register_hook(const Tensor* tensor, void* closure, GradHook::Call call, void (*drop)(void*),
+                          uint32_t* id) {
+  GradHook hook(closure, call, drop);
+  return guard([&] {
+    *id = tensor->register_hook([hook](const Tensor& gradient) {
+      Tensor* replaced = nullptr;
+      hook(&gradient, &replaced);
+      if (replaced == nullptr) return Tensor();
+      std::unique_ptr<Tensor> owned(replaced);
+      return *owned;
+    });
+  });
+}
+
+Status* acc_remove_hook(const Tensor* tensor, uint32_t id) {
+  return guard([&] { tensor->remove_hook(id); });
+}
+
+Status* acc_post_accumulate_add(const Tensor* tensor, uint64_t id, void* closure, PostAccumulate::Call call,
+                                void (*drop)(void*)) {
+  PostAccumulate hook(closure, call, drop);
+  return guard([&] {
+    auto* hooks = hooks_of(*tensor);
+    if (hooks == nullptr) {
+      TORCH_CHECK(tensor->is_leaf(), "only a leaf accumulates its gradient");
+      TORCH_CHECK(torch::autograd::impl::post_acc_grad_hooks(*tensor) == nullptr,
+                  "the tensor has a hook that is not from here");
+      auto fresh = std::make_unique<PostAccumulateHooks>();
+      hooks = fresh.get();
+      torch::autograd::impl::set_post_acc_grad_hooks(*tensor, std::move(fresh));
+    }
+    hooks->hooks.emplace_back(id, hook);
+  });
+}
+
+Status* acc_post_accumulate_remove(const Tensor* tensor, uint64_t id) {
+  return guard([&] {
+    auto* hooks = hooks_of(*tensor);
+    if (hooks == nullptr) return;
+    auto& all = hooks->hooks;
+    all.erase(std::remove_if(all.begin(), all.end(), [id](const auto& entry) { return entry.first == id; }),
+              all.end());
+  });
+}
+
+void acc_list_push(variable_list* target, const Tensor* tensor) {
+  target->push_back(tensor == nullptr ? Tensor() : *tensor);
+}
+
+// Writes owned handles of all outputs through `push`.
+Status* acc_function_apply(const Tensor* const* inputs, size_t count, void* forward, Forward::Call call_forward,
+                           void (*drop_forward)(void*), void* backward, Backward::Call call_backward,
+                           void (*drop_backward)(void*), void* target, void (*push)(void*, Tensor*)) {
+  Forward run(forward, call_forward, drop_forward);
+  auto holder = c10::make_intrusive<BackwardHolder>(Backward(backward, call_backward, drop_backward));
+  return guard([&] {
+    const auto tensors = list(inputs, count);
+    for (const auto& output : RustFunction::apply(run, holder, at::TensorList(tensors))) {
+      push(target, new Tensor(output));
+    }
+  });
+}
+
+Status* acc_context_save(AutogradContext* context, const Tensor* const* tensors, size_t count) {
+  return guard([&] { context->save_for_backward(list(tensors, count)); });
+}
+
+Status* acc_context_saved(AutogradContext* context, void* target, void (*push)(void*, Tensor*)) {
+  return guard([&] {
+    for (const auto& tensor : context->get_saved_variables()) push(target, new Tensor(tensor));
+  });
+}
+
+Status* acc_context_non_differentiable(AutogradContext* context, const Tensor* const* tensors, size_t count) {
+  return guard([&] { context->mark_non_differentiable(list(tensors, count)); });
+}
+
+// Whether input `index` wants a gradient, in the backward pass.
+Status* acc_context_needs_gradient(AutogradContext* context, size_t index, bool* out) {
+  return guard([&] { *out = context->needs_input_grad(index); });
+}
+
+Status* acc_backward(const Tensor* const* tensors, const Tensor* const* gradients, size_t count, bool retain_graph,
+                     bool create_graph) {
+  return guard([&] {
+    torch::autograd::backward(list(tensors, count), gradients == nullptr ? variable_list{} : list(gradients, count),
+                              retain_graph, create_graph);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,385 @@
+// Storage, devices, random generators, autocast and the fused kernels.
+#include "guard.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Generator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/variable.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+using namespace acc;
+using at::Tensor;
+
+namespace {
+
+// `Device` of tch: a device type of c10 and an index, -1 for the current one.
+at::Device device_of(int32_t type, int32_t index) {
+  return at::Device(static_cast<at::DeviceType>(type), static_cast<at::DeviceIndex>(index));
+}
+
+// Gives a storage other memory of `bytes` bytes, without copying.
+void reallocate(const Tensor& tensor, size_t bytes) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  TORCH_CHECK(storage->resizable(), "the storage was made from foreign memory and cannot change its size");
+  auto* allocator = storage->allocator();
+  TORCH_CHECK(allocator != nullptr, "the storage has no allocator");
+  storage->set_data_ptr_noswap(allocator->allocate(bytes));
+  storage->set_nbytes(bytes);
+}
+
+struct Owner {
+  void* value;
+  void (*drop)(void*);
+};
+
+}  // namespace
+
+extern "C" {
+
+// ---- storage ----
+
+size_t acc_tensor_identity(const Tensor* tensor) {
+  return reinterpret_cast<size_t>(tensor->unsafeGetTensorImpl());
+}
+
+Status* acc_storage_identity(const Tensor* tensor, size_t* out) {
+  return guard([&] { *out = reinterpret_cast<size_t>(tensor->storage().unsafeGetStorageImpl()); });
+}
+
+Status* acc_storage_bytes(const Tensor* tensor, size_t* out) {
+  return guard([&] { *out = tensor->storage().nbytes(); });
+}
+
+Status* acc_storage_reallocate(const Tensor* tensor, size_t bytes) {
+  return guard([&] { reallocate(*tensor, bytes); });
+}
+
+// Exchanges the memory of two storages on one device.
+Status* acc_storage_swap(const Tensor* left, const Tensor* right) {
+  return guard([&] {
+    auto* a = left->storage().unsafeGetStorageImpl();
+    auto* b = right->storage().unsafeGetStorageImpl();
+    TORCH_CHECK(a->device() == b->device(), "the storages are on ", a->device(), " and ", b->device());
+    TORCH_CHECK(a->resizable() && b->resizable(), "a storage was made from foreign memory");
+    if (a == b) return;
+    const auto a_bytes = a->nbytes();
+    const auto b_bytes = b->nbytes();
+    auto a_memory = a->set_data_ptr(at::DataPtr());
+    auto b_memory = b->set_data_ptr(std::move(a_memory));
+    a->set_data_ptr_noswap(std::move(b_memory));
+    a->set_nbytes(b_bytes);
+    b->set_nbytes(a_bytes);
+  });
+}
+
+Status* acc_set_data(const Tensor* parameter, const Tensor* view) {
+  return guard([&] { parameter->set_data(*view); });
+}
+
+Status* acc_from_owner(const void* data, void* owner, void (*drop)(void*), int32_t kind,
+                       const int64_t* sizes, size_t dimensions, Tensor** out) {
+  // The owner is given up to us in every case, also when this fails.
+  std::shared_ptr<Owner> keep(new Owner{owner, drop}, [](Owner* o) {
+    o->drop(o->value);
+    delete o;
+  });
+  return guard([&] {
+    *out = new Tensor(at::from_blob(
+        const_cast<void*>(data), shape(sizes, dimensions), [keep](void*) mutable { keep.reset(); },
+        at::TensorOptions().dtype(static_cast<at::ScalarType>(kind))));
+  });
+}
+
+Status* acc_contiguous_bytes(const Tensor* tensor, const void** data, size_t* length) {
+  return guard([&] {
+    TORCH_CHECK(tensor->device().is_cpu(), "the tensor is on ", tensor->device(), ", not on the CPU");
+    TORCH_CHECK(tensor->is_contiguous(), "the tensor is not contiguous");
+    *data = tensor->const_data_ptr();
+    *length = tensor->nbytes();
+  });
+}
+
+// ---- devices and types ----
+
+Status* acc_empty(const int64_t* sizes, size_t dimensions, int32_t kind, int32_t device_type,
+                  int32_t device_index, Tensor** out) {
+  return guard([&] {
+    *out = new Tensor(at::empty(shape(sizes, dimensions),
+                                at::TensorOptions()
+                                    .dtype(static_cast<at::ScalarType>(kind))
+                                    .device(device_of(device_type, device_index))));
+  });
+}
+
+Status* acc_to_meta(const Tensor* tensor, Tensor** out) {
+  return guard([&] { *out = new Tensor(tensor->to(at::Device(at::kMeta))); });
+}
+
+Status* acc_device(const Tensor* tensor, int32_t* type, int32_t* index) {
+  return guard([&] {
+    *type = static_cast<int32_t>(tensor->device().type());
+    *index = tensor->device().index();
+  });
+}
+
+Status* acc_kind_name(const Tensor* tensor, Sink sink, void* target) {
+  return guard([&] {
+    const std::string name = c10::toString(tensor->scalar_type());
+    sink(target, name.data(), name.size());
+  });
+}
+
+// Zero where the device type is unknown to this build.
+int32_t acc_device_count(int32_t type) {
+  const auto device_type = static_cast<at::DeviceType>(type);
+  if (!c10::impl::hasDeviceGuardImpl(device_type)) return 0;
+  return c10::impl::getDeviceGuardImpl(device_type)->deviceCount();
+}
+
+Status* acc_set_current_device(int32_t type, int32_t index) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "this libtorch has no ", device.type(), " devices");
+    c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
+  });
+}
+
+// Waits until everything queued on the device is done.
+Status* acc_synchronize(int32_t type, int32_t index) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    if (device.is_cpu()) return;
+    c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+  });
+}
+
+// Blocks up to `bytes` stay in the process when freed. Answers 0 where the allocator has no such switch.
+int32_t acc_keep_freed_blocks(size_t bytes) {
+#ifdef __GLIBC__
+  const int limit = bytes > INT32_MAX ? INT32_MAX : static_cast<int>(bytes);
+  return mallopt(M_MMAP_THRESHOLD, limit) == 1 && mallopt(M_TRIM_THRESHOLD, limit) == 1;
+#else
+  return 0;
+#endif
+}
+
+// ---- gradients of leaves ----
+
+Status* acc_grad(const Tensor* tensor, Tensor** out) {
+  return guard([&] {
+    const auto& grad = tensor->grad();
+    *out = grad.defined() ? new Tensor(grad) : nullptr;
+  });
+}
+
+Status* acc_set_grad(const Tensor* tensor, const Tensor* grad) {
+  return guard([&] { tensor->mutable_grad() = grad == nullptr ? Tensor() : *grad; });
+}
+
+// ---- random generators ----
+
+Status* acc_generator_new(uint64_t seed, at::Generator** out) {
+  return guard([&] { *out = new at::Generator(at::make_generator<at::CPUGeneratorImpl>(seed)); });
+}
+
+Status* acc_generator_default(int32_t type, int32_t index, at::Generator** out) {
+  return guard([&] { *out = new at::Generator(at::globalContext().defaultGenerator(device_of(type, index))); });
+}
+
+void acc_generator_free(at::Generator* generator) { delete generator; }
+
+Status* acc_generator_manual_seed(at::Generator* generator, uint64_t seed) {
+  return guard([&] {
+    std::lock_guard<std::mutex> lock(generator->mutex());
+    generator->set_current_seed(seed);
+  });
+}
+
+Status* acc_generator_initial_seed(at::Generator* generator, uint64_t* out) {
+  return guard([&] {
+    std::lock_guard<std::mutex> lock(generator->mutex());
+    *out = generator->current_seed();
+  });
+}
+
+Status* acc_generator_state(at::Generator* generator, Tensor** out) {
+  return guard([&] {
+    std::lock_guard<std::mutex> lock(generator->mutex());
+    *out = new Tensor(generator->get_state());
+  });
+}
+
+Status* acc_generator_set_state(at::Generator* generator, const Tensor* state) {
+  return guard([&] {
+    std::lock_guard<std::mutex> lock(generator->mutex());
+    generator->set_state(*state);
+  });
+}
+
+Status* acc_generator_randperm(at::Generator* generator, int64_t n, Tensor** out) {
+  return guard([&] { *out = new Tensor(at::randperm(n, *generator, at::TensorOptions().dtype(at::kLong))); });
+}
+
+Status* acc_generator_random(at::Generator* generator, int64_t* out) {
+  return guard([&] {
+    *out = at::empty({}, at::TensorOptions().dtype(at::kLong)).random_(*generator).item<int64_t>();
+  });
+}
+
+Status* acc_generator_randint(at::Generator* generator, int64_t high, int64_t n, Tensor** out) {
+  return guard([&] {
+    *out = new Tensor(at::randint(high, {n}, *generator, at::TensorOptions().dtype(at::kLong)));
+  });
+}
+
+Status* acc_generator_multinomial(at::Generator* generator, const Tensor* weights, int64_t n,
+                                  bool replacement, Tensor** out) {
+  return guard([&] { *out = new Tensor(at::multinomial(*weights, n, replacement, *generator)); });
+}
+
+// ---- autocast ----
+
+struct AutocastState {
+  bool enabled;
+  int32_t kind;
+  bool cache;
+};
+
+Status* acc_autocast_enter(int32_t type, bool enabled, int32_t kind, bool cache, AutocastState* before) {
+  return guard([&] {
+    const auto device_type = static_cast<at::DeviceType>(type);
+    before->enabled = at::autocast::is_autocast_enabled(device_type);
+    before->kind = static_cast<int32_t>(at::autocast::get_autocast_dtype(device_type));
+    before->cache = at::autocast::is_autocast_cache_enabled();
+    at::autocast::set_autocast_enabled(device_type, enabled);
+    at::autocast::set_autocast_dtype(device_type, static_cast<at::ScalarType>(kind));
+    at::autocast::set_autocast_cache_enabled(cache);
+    at::autocast::increment_nesting();
+  });
+}
+
+Status* acc_autocast_leave(int32_t type, const AutocastState* before) {
+  return guard([&] {
+    const auto device_type = static_cast<at::DeviceType>(type);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_type, before->enabled);
+    at::autocast::set_autocast_dtype(device_type, static_cast<at::ScalarType>(before->kind));
+    at::autocast::set_autocast_cache_enabled(before->cache);
+  });
+}
+
+Status* acc_autocast_state(int32_t type, AutocastState* now) {
+  return guard([&] {
+    const auto device_type = static_cast<at::DeviceType>(type);
+    now->enabled = at::autocast::is_autocast_enabled(device_type);
+    now->kind = static_cast<int32_t>(at::autocast::get_autocast_dtype(device_type));
+    now->cache = at::autocast::is_autocast_cache_enabled();
+  });
+}
+
+// ---- fused and foreach kernels ----
+
+struct AdamStep {
+  double lr, beta1, beta2, weight_decay, eps;
+  bool amsgrad, maximize, decoupled;
+};
+
+Status* acc_fused_adam(const Tensor* const* params, const Tensor* const* grads,
+                       const Tensor* const* exp_avgs, const Tensor* const* exp_avg_sqs,
+                       const Tensor* const* max_exp_avg_sqs, const Tensor* const* steps, size_t count,
+                       const AdamStep* s, const Tensor* grad_scale, const Tensor* found_inf) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    const auto max = s->amsgrad ? list(max_exp_avg_sqs, count) : std::vector<Tensor>{};
+    using Kernel = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
+                            at::TensorList, double, double, double, double, double, bool, bool,
+                            const std::optional<Tensor>&, const std::optional<Tensor>&);
+    const Kernel decoupled = at::_fused_adamw_;
+    const Kernel coupled = at::_fused_adam_;
+    const Kernel run = s->decoupled ? decoupled : coupled;
+    run(list(params, count), list(grads, count), list(exp_avgs, count), list(exp_avg_sqs, count), max,
+        list(steps, count), s->lr, s->beta1, s->beta2, s->weight_decay, s->eps, s->amsgrad, s->maximize,
+        optional(grad_scale), optional(found_inf));
+  });
+}
+
+struct SgdStep {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, maximize, first_step;
+};
+
+Status* acc_fused_sgd(const Tensor* const* params, const Tensor* const* grads,
+                      const Tensor* const* momentum_buffers, size_t count, const SgdStep* s,
+                      const Tensor* grad_scale, const Tensor* found_inf) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    const auto buffers = s->momentum == 0 ? std::vector<Tensor>{} : list(momentum_buffers, count);
+    at::_fused_sgd_(list(params, count), list(grads, count), buffers, s->weight_decay, s->momentum, s->lr,
+                    s->dampening, s->nesterov, s->maximize, s->first_step, optional(grad_scale),
+                    optional(found_inf));
+  });
+}
+
+Status* acc_fused_adagrad(const Tensor* const* params, const Tensor* const* grads,
+                          const Tensor* const* sums, const Tensor* const* steps, size_t count, double lr,
+                          double lr_decay, double weight_decay, double eps, bool maximize,
+                          const Tensor* grad_scale, const Tensor* found_inf) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_fused_adagrad_(list(params, count), list(grads, count), list(sums, count), list(steps, count), lr,
+                        lr_decay, weight_decay, eps, maximize, optional(grad_scale), optional(found_inf));
+  });
+}
+
+Status* acc_foreach_norm(const Tensor* const* tensors, size_t count, double ord, Tensor** out) {
+  return guard([&] {
+    const auto norms = at::_foreach_norm(list(tensors, count), ord);
+    for (size_t i = 0; i < count; ++i) out[i] = new Tensor(norms[i]);
+  });
+}
+
+Status* acc_foreach_mul(const Tensor* const* tensors, size_t count, const Tensor* factor) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_foreach_mul_(list(tensors, count), *factor);
+  });
+}
+
+Status* acc_foreach_add_scalar(const Tensor* const* tensors, size_t count, double value) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_foreach_add_(list(tensors, count), value);
+  });
+}
+
+Status* acc_foreach_clamp(const Tensor* const* tensors, size_t count, double low, double high) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    const auto all = list(tensors, count);
+    at::_foreach_clamp_max_(all, high);
+    at::_foreach_clamp_min_(all, low);
+  });
+}
+
+Status* acc_foreach_zero(const Tensor* const* tensors, size_t count) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_foreach_zero_(list(tensors, count));
+  });
+}
+
+// Multiplies by `inverse_scale` and sets `found_inf` to 1 where a value is not finite.
+Status* acc_unscale(const Tensor* const* tensors, size_t count, const Tensor* found_inf,
+                    const Tensor* inverse_scale) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    Tensor found = *found_inf;
+    at::_amp_foreach_non_finite_check_and_unscale_(list(tensors, count), found, *inverse_scale);
+  });
+}
+
+}  // extern "C"

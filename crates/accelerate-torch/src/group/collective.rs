@@ -1,0 +1,666 @@
+//! Operations between the ranks of a group.
+//!
+//! Each has a blocking form and one that starts it and returns [`Work`]. All ranks of
+//! the group call the same operation with tensors of the same shape and kind, in the
+//! same order. The tensors are contiguous.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::time::Duration;
+
+use tch::{Kind, Tensor};
+
+use super::{Backend, ProcessGroup, Work, rank_number};
+use crate::ffi::{self, Status};
+use crate::status::{outcome, raw, raw_list};
+use crate::store::millis;
+use crate::{Error, Result};
+
+/// How values of several ranks become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReduceOp {
+    /// Their sum.
+    Sum,
+    /// Their sum, divided by the number of ranks. Floating point only.
+    Avg,
+    /// Their product.
+    Product,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+impl ReduceOp {
+    /// `c10d::ReduceOp::RedOpType`.
+    fn number(self) -> i32 {
+        match self {
+            Self::Sum => 0,
+            Self::Avg => 1,
+            Self::Product => 2,
+            Self::Min => 3,
+            Self::Max => 4,
+        }
+    }
+}
+
+/// The group's own timeout.
+const GROUP_TIMEOUT: i64 = -1;
+
+impl ProcessGroup {
+    fn start(
+        &self,
+        operation: &'static str,
+        tensors: &[&Tensor],
+        start: impl FnOnce(*mut *mut ffi::Work) -> *mut Status,
+    ) -> Result<Work> {
+        let mut work = ptr::null_mut();
+        // SAFETY: `start` calls one entry point, which owns neither handle nor tensors.
+        unsafe { outcome(start(&mut work)) }
+            .map_err(|e| e.into_place_error(operation, self.place()))?;
+        let tensors = tensors.iter().map(|tensor| tensor.shallow_clone()).collect();
+        // SAFETY: on success the entry point gave the work up.
+        Ok(unsafe { Work::new(operation, self.place().clone(), work, tensors) })
+    }
+
+    /// Gloo has no average: sum, then divide what was written.
+    fn averaged(&self, op: ReduceOp, written: &[&Tensor]) -> Result<Averaged> {
+        if op != ReduceOp::Avg || self.backend() == Backend::Nccl {
+            return Ok(Averaged { op, divide: Vec::new(), by: 1 });
+        }
+        if let Some(tensor) = written.iter().find(|t| !is_floating(t.kind())) {
+            return Err(Error::Argument {
+                operation: "average over ranks",
+                expected: "floating-point values".to_owned(),
+                found: format!("{:?}", tensor.kind()),
+            });
+        }
+        let divide = written.iter().map(|tensor| tensor.shallow_clone()).collect();
+        Ok(Averaged { op: ReduceOp::Sum, divide, by: self.size() })
+    }
+
+    /// Replaces the tensor on every rank by the reduction over all ranks.
+    ///
+    /// # Shapes
+    /// - tensor: `[...]`, the same on every rank
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::ConnectionLost`], or what the backend refuses.
+    pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
+        self.all_reduce_async(tensor, op)?.wait()
+    }
+
+    /// Starts [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    /// What the backend refuses at once.
+    pub fn all_reduce_async(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
+        self.all_reduce_ms(tensor, op, GROUP_TIMEOUT)
+    }
+
+    /// [`all_reduce`](Self::all_reduce) with a timeout of its own.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn all_reduce_timeout(&self, tensor: &Tensor, op: ReduceOp, timeout: Duration) -> Result<()> {
+        self.all_reduce_ms(tensor, op, millis(timeout))?.wait_timeout(timeout)
+    }
+
+    fn all_reduce_ms(&self, tensor: &Tensor, op: ReduceOp, timeout: i64) -> Result<Work> {
+        let averaged = self.averaged(op, &[tensor])?;
+        let list = [raw(tensor)];
+        let work = self.start("all-reduce", &[tensor], |out| {
+            // SAFETY: group and tensor are alive; the list is valid for the call.
+            unsafe {
+                ffi::acc_all_reduce(
+                    self.raw(),
+                    list.as_ptr(),
+                    1,
+                    averaged.op.number(),
+                    timeout,
+                    out,
+                )
+            }
+        })?;
+        Ok(averaged.finish(work))
+    }
+
+    /// Copies the tensor of rank `root` into that of every rank.
+    ///
+    /// # Shapes
+    /// - tensor: `[...]`, the same on every rank
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
+        self.broadcast_async(tensor, root)?.wait()
+    }
+
+    /// Starts [`broadcast`](Self::broadcast).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a root that is no rank of the group.
+    pub fn broadcast_async(&self, tensor: &Tensor, root: usize) -> Result<Work> {
+        let root = self.member("broadcast", root)?;
+        self.start("broadcast", &[tensor], |out| {
+            // SAFETY: group and tensor are alive.
+            unsafe { ffi::acc_broadcast(self.raw(), raw(tensor), root, GROUP_TIMEOUT, out) }
+        })
+    }
+
+    /// Copies many tensors of rank `root` to every rank, packed into buffers of at most
+    /// `buffer_bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn broadcast_coalesced(
+        &self,
+        tensors: &[Tensor],
+        buffer_bytes: usize,
+        root: usize,
+    ) -> Result<()> {
+        let operation = "broadcast of many tensors";
+        let root = self.member(operation, root)?;
+        let list = raw_list(tensors);
+        // SAFETY: group and tensors are alive; the list is valid for the call.
+        unsafe {
+            outcome(ffi::acc_broadcast_coalesced(
+                self.raw(),
+                list.as_ptr(),
+                list.len(),
+                buffer_bytes,
+                root,
+            ))
+        }
+        .map_err(|e| e.into_place_error(operation, self.place()))
+    }
+
+    /// Replaces the tensor on rank `root` by the reduction over all ranks.
+    ///
+    /// The content of the others' tensors is undefined after.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
+        self.reduce_async(tensor, root, op)?.wait()
+    }
+
+    /// Starts [`reduce`](Self::reduce).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a root that is no rank of the group.
+    pub fn reduce_async(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Work> {
+        let averaged = self.averaged(op, &[tensor])?;
+        let root = self.member("reduce", root)?;
+        let work = self.start("reduce", &[tensor], |out| {
+            // SAFETY: group and tensor are alive.
+            unsafe {
+                ffi::acc_reduce(
+                    self.raw(),
+                    raw(tensor),
+                    root,
+                    averaged.op.number(),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })?;
+        Ok(averaged.finish(work))
+    }
+
+    /// Writes the tensor of rank `i` to `outputs[i]`, on every rank.
+    ///
+    /// # Shapes
+    /// - outputs: one tensor for each rank, shaped as `input`
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce); [`Error::Argument`] for a wrong number of outputs.
+    pub fn all_gather(&self, outputs: &[Tensor], input: &Tensor) -> Result<()> {
+        self.all_gather_async(outputs, input)?.wait()
+    }
+
+    /// Starts [`all_gather`](Self::all_gather).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a wrong number of outputs.
+    pub fn all_gather_async(&self, outputs: &[Tensor], input: &Tensor) -> Result<Work> {
+        self.one_for_each("all-gather", outputs)?;
+        let list = raw_list(outputs);
+        self.start("all-gather", &with(outputs, input), |out| {
+            // SAFETY: group and tensors are alive; the list is valid for the call.
+            unsafe {
+                ffi::acc_all_gather(
+                    self.raw(),
+                    list.as_ptr(),
+                    list.len(),
+                    raw(input),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// Writes the tensors of all ranks one after the other into `output`, on every rank.
+    ///
+    /// # Shapes
+    /// - input: `[n, ...]`
+    /// - output: `[world * n, ...]`
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn all_gather_into_tensor(&self, output: &Tensor, input: &Tensor) -> Result<()> {
+        self.all_gather_into_tensor_async(output, input)?.wait()
+    }
+
+    /// Starts [`all_gather_into_tensor`](Self::all_gather_into_tensor).
+    ///
+    /// # Errors
+    /// What the backend refuses at once.
+    pub fn all_gather_into_tensor_async(&self, output: &Tensor, input: &Tensor) -> Result<Work> {
+        self.start("all-gather into one tensor", &[output, input], |out| {
+            // SAFETY: group and tensors are alive.
+            unsafe {
+                ffi::acc_all_gather_into(self.raw(), raw(output), raw(input), GROUP_TIMEOUT, out)
+            }
+        })
+    }
+
+    /// Reduces `inputs[i]` over all ranks into `output` on rank `i`.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    pub fn reduce_scatter(&self, output: &Tensor, inputs: &[Tensor], op: ReduceOp) -> Result<()> {
+        self.reduce_scatter_async(output, inputs, op)?.wait()
+    }
+
+    /// Starts [`reduce_scatter`](Self::reduce_scatter).
+    ///
+    /// # Errors
+    /// As [`all_gather_async`](Self::all_gather_async).
+    pub fn reduce_scatter_async(
+        &self,
+        output: &Tensor,
+        inputs: &[Tensor],
+        op: ReduceOp,
+    ) -> Result<Work> {
+        self.one_for_each("reduce-scatter", inputs)?;
+        let averaged = self.averaged(op, &[output])?;
+        let list = raw_list(inputs);
+        let work = self.start("reduce-scatter", &with(inputs, output), |out| {
+            // SAFETY: group and tensors are alive; the list is valid for the call.
+            unsafe {
+                ffi::acc_reduce_scatter(
+                    self.raw(),
+                    raw(output),
+                    list.as_ptr(),
+                    list.len(),
+                    averaged.op.number(),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })?;
+        Ok(averaged.finish(work))
+    }
+
+    /// Reduces part `i` of `input` over all ranks into `output` on rank `i`.
+    ///
+    /// # Shapes
+    /// - input: `[world * n, ...]`
+    /// - output: `[n, ...]`
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn reduce_scatter_tensor(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        op: ReduceOp,
+    ) -> Result<()> {
+        self.reduce_scatter_tensor_async(output, input, op)?.wait()
+    }
+
+    /// Starts [`reduce_scatter_tensor`](Self::reduce_scatter_tensor).
+    ///
+    /// # Errors
+    /// What the backend refuses at once.
+    pub fn reduce_scatter_tensor_async(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        op: ReduceOp,
+    ) -> Result<Work> {
+        let averaged = self.averaged(op, &[output])?;
+        let work = self.start("reduce-scatter of one tensor", &[output, input], |out| {
+            // SAFETY: group and tensors are alive.
+            unsafe {
+                ffi::acc_reduce_scatter_from(
+                    self.raw(),
+                    raw(output),
+                    raw(input),
+                    averaged.op.number(),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })?;
+        Ok(averaged.finish(work))
+    }
+
+    /// Writes the tensor of rank `i` to `outputs[i]` on rank `root`; others pass no outputs.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    pub fn gather(&self, outputs: &[Tensor], input: &Tensor, root: usize) -> Result<()> {
+        self.gather_async(outputs, input, root)?.wait()
+    }
+
+    /// Starts [`gather`](Self::gather).
+    ///
+    /// # Errors
+    /// As [`all_gather_async`](Self::all_gather_async).
+    pub fn gather_async(&self, outputs: &[Tensor], input: &Tensor, root: usize) -> Result<Work> {
+        if self.rank() == root {
+            self.one_for_each("gather", outputs)?;
+        }
+        let root = self.member("gather", root)?;
+        let list = raw_list(outputs);
+        self.start("gather", &with(outputs, input), |out| {
+            // SAFETY: group and tensors are alive; the list is valid for the call.
+            unsafe {
+                ffi::acc_gather(
+                    self.raw(),
+                    list.as_ptr(),
+                    list.len(),
+                    raw(input),
+                    root,
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// Writes `inputs[i]` of rank `root` to `output` on rank `i`; others pass no inputs.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    pub fn scatter(&self, output: &Tensor, inputs: &[Tensor], root: usize) -> Result<()> {
+        self.scatter_async(output, inputs, root)?.wait()
+    }
+
+    /// Starts [`scatter`](Self::scatter).
+    ///
+    /// # Errors
+    /// As [`all_gather_async`](Self::all_gather_async).
+    pub fn scatter_async(&self, output: &Tensor, inputs: &[Tensor], root: usize) -> Result<Work> {
+        if self.rank() == root {
+            self.one_for_each("scatter", inputs)?;
+        }
+        let root = self.member("scatter", root)?;
+        let list = raw_list(inputs);
+        self.start("scatter", &with(inputs, output), |out| {
+            // SAFETY: group and tensors are alive; the list is valid for the call.
+            unsafe {
+                ffi::acc_scatter(
+                    self.raw(),
+                    raw(output),
+                    list.as_ptr(),
+                    list.len(),
+                    root,
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// Sends `inputs[i]` to rank `i`, whose `outputs` get it at the sender's number.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    pub fn all_to_all(&self, outputs: &[Tensor], inputs: &[Tensor]) -> Result<()> {
+        self.all_to_all_async(outputs, inputs)?.wait()
+    }
+
+    /// Starts [`all_to_all`](Self::all_to_all).
+    ///
+    /// # Errors
+    /// As [`all_gather_async`](Self::all_gather_async).
+    pub fn all_to_all_async(&self, outputs: &[Tensor], inputs: &[Tensor]) -> Result<Work> {
+        self.one_for_each("all-to-all", outputs)?;
+        self.one_for_each("all-to-all", inputs)?;
+        let (to, from) = (raw_list(outputs), raw_list(inputs));
+        let tensors: Vec<&Tensor> = outputs.iter().chain(inputs).collect();
+        self.start("all-to-all", &tensors, |out| {
+            // SAFETY: group and tensors are alive; both lists are valid for the call.
+            unsafe {
+                ffi::acc_all_to_all(
+                    self.raw(),
+                    to.as_ptr(),
+                    from.as_ptr(),
+                    to.len(),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// Sends a part of `input` to every rank, and puts what comes into `output`.
+    ///
+    /// # Shapes
+    /// - input: `[sum of input_splits, ...]`; empty splits stand for equal parts
+    /// - output: `[sum of output_splits, ...]`
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn all_to_all_single(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        output_splits: &[i64],
+        input_splits: &[i64],
+    ) -> Result<()> {
+        self.all_to_all_single_async(output, input, output_splits, input_splits)?.wait()
+    }
+
+    /// Starts [`all_to_all_single`](Self::all_to_all_single).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a wrong number of splits.
+    pub fn all_to_all_single_async(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        output_splits: &[i64],
+        input_splits: &[i64],
+    ) -> Result<Work> {
+        let operation = "all-to-all of one tensor";
+        let fits = |splits: &[i64]| splits.is_empty() || splits.len() == self.size();
+        if !fits(output_splits) || !fits(input_splits) || output_splits.len() != input_splits.len()
+        {
+            return Err(Error::Argument {
+                operation,
+                expected: format!("no splits, or {} on both sides", self.size()),
+                found: format!("{} and {}", output_splits.len(), input_splits.len()),
+            });
+        }
+        self.start(operation, &[output, input], |out| {
+            // SAFETY: group and tensors are alive; the splits are valid for the call.
+            unsafe {
+                ffi::acc_all_to_all_single(
+                    self.raw(),
+                    raw(output),
+                    raw(input),
+                    output_splits.as_ptr(),
+                    input_splits.as_ptr(),
+                    output_splits.len(),
+                    GROUP_TIMEOUT,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// Sends a tensor to a rank, which [`receive`](Self::receive)s it under the same tag.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn send(&self, tensor: &Tensor, to: usize, tag: u16) -> Result<()> {
+        self.send_async(tensor, to, tag)?.wait()
+    }
+
+    /// Starts [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a rank that is not in the group, or is this one.
+    pub fn send_async(&self, tensor: &Tensor, to: usize, tag: u16) -> Result<Work> {
+        self.send_tagged(tensor, to, c_int::from(tag))
+    }
+
+    pub(super) fn send_tagged(&self, tensor: &Tensor, to: usize, tag: c_int) -> Result<Work> {
+        let to = self.peer("send", to)?;
+        self.start("send", &[tensor], |out| {
+            // SAFETY: group and tensor are alive.
+            unsafe { ffi::acc_send(self.raw(), raw(tensor), to, tag, out) }
+        })
+    }
+
+    /// Receives the tensor that a rank sends under the same tag.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn receive(&self, tensor: &Tensor, from: usize, tag: u16) -> Result<()> {
+        self.receive_async(tensor, from, tag)?.wait()
+    }
+
+    /// Starts [`receive`](Self::receive).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a rank that is not in the group, or is this one.
+    pub fn receive_async(&self, tensor: &Tensor, from: usize, tag: u16) -> Result<Work> {
+        self.receive_tagged(tensor, from, c_int::from(tag))
+    }
+
+    pub(super) fn receive_tagged(&self, tensor: &Tensor, from: usize, tag: c_int) -> Result<Work> {
+        let from = self.peer("receive", from)?;
+        self.start("receive", &[tensor], |out| {
+            // SAFETY: group and tensor are alive.
+            unsafe { ffi::acc_receive(self.raw(), raw(tensor), from, tag, out) }
+        })
+    }
+
+    /// Waits until every rank has come here.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn barrier(&self) -> Result<()> {
+        self.barrier_async(None)?.wait()
+    }
+
+    /// Starts a [`barrier`](Self::barrier); NCCL needs the index of this rank's device.
+    ///
+    /// # Errors
+    /// What the backend refuses at once.
+    pub fn barrier_async(&self, device: Option<usize>) -> Result<Work> {
+        let device = device.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1);
+        self.start("barrier", &[], |out| {
+            // SAFETY: the group is alive.
+            unsafe { ffi::acc_barrier(self.raw(), device, GROUP_TIMEOUT, out) }
+        })
+    }
+
+    /// A [`barrier`](Self::barrier) whose error names the ranks that did not come. Gloo only.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the missing ranks in its message, on rank 0; the others
+    /// learn that rank 0 gave up.
+    pub fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        // SAFETY: the group is alive.
+        unsafe {
+            outcome(ffi::acc_group_monitored_barrier(self.raw(), millis(timeout), true))
+        }
+        .map_err(|e| {
+            let message = e.message.clone();
+            match e.into_place_error("monitored barrier", self.place()) {
+                // Gloo reports missing ranks without saying that time is over.
+                Error::Libtorch { .. } if message.contains("failed to pass monitoredBarrier") => {
+                    Error::Timeout {
+                        operation: "monitored barrier",
+                        place: Some(self.place().clone()),
+                        message,
+                    }
+                }
+                error => error,
+            }
+        })
+    }
+
+    fn member(&self, operation: &'static str, rank: usize) -> Result<c_int> {
+        if rank < self.size() {
+            return Ok(rank_number(rank));
+        }
+        Err(Error::Argument {
+            operation,
+            expected: format!("a rank below {}", self.size()),
+            found: rank.to_string(),
+        })
+    }
+
+    fn peer(&self, operation: &'static str, rank: usize) -> Result<c_int> {
+        if rank == self.rank() {
+            return Err(Error::Argument {
+                operation,
+                expected: "another rank".to_owned(),
+                found: format!("this rank, {rank}"),
+            });
+        }
+        self.member(operation, rank)
+    }
+
+    fn one_for_each(&self, operation: &'static str, tensors: &[Tensor]) -> Result<()> {
+        if tensors.len() == self.size() {
+            return Ok(());
+        }
+        Err(Error::Argument {
+            operation,
+            expected: format!("one tensor for each of {} ranks", self.size()),
+            found: tensors.len().to_string(),
+        })
+    }
+}
+
+/// An operation that may have to divide when it is done.
+struct Averaged {
+    op: ReduceOp,
+    divide: Vec<Tensor>,
+    by: usize,
+}
+
+impl Averaged {
+    fn finish(self, work: Work) -> Work {
+        if self.divide.is_empty() {
+            return work;
+        }
+        work.then(move || {
+            let by = i64::try_from(self.by).unwrap_or(i64::MAX);
+            tch::no_grad(|| {
+                for tensor in &self.divide {
+                    let _ = tensor.shallow_clone().f_div_scalar_(by)?;
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+fn is_floating(kind: Kind) -> bool {
+    matches!(kind, Kind::Half | Kind::BFloat16 | Kind::Float | Kind::Double)
+}
+
+fn with<'a>(list: &'a [Tensor], one: &'a Tensor) -> Vec<&'a Tensor> {
+    list.iter().chain([one]).collect()
+}

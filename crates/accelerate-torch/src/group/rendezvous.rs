@@ -1,0 +1,159 @@
+//! How the ranks of a job come together.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{GroupOptions, ProcessGroup};
+use crate::{Error, Result, Store, store::TcpStoreOptions};
+
+/// Where and as whom a process joins its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// The host of rank 0.
+    pub host: String,
+    /// The port of rank 0's store.
+    pub port: u16,
+    /// This process.
+    pub rank: usize,
+    /// All processes.
+    pub world: usize,
+}
+
+/// What is known while ranks are awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Who is waiting.
+    pub rank: usize,
+    /// How many ranks are expected.
+    pub world: usize,
+    /// Host and port of the store.
+    pub address: String,
+    /// The ranks that have come.
+    pub joined: Vec<usize>,
+    /// Those that have not. Ranks of Python do not say that they come; they are counted
+    /// here until the group is up.
+    pub missing: Vec<usize>,
+    /// For how long.
+    pub waited: Duration,
+}
+
+/// How long ranks are awaited before the first report, and between two.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How long the store may take to answer a question about who has come.
+const ANSWER: Duration = Duration::from_secs(1);
+
+impl Rendezvous {
+    /// Joins the job and connects its ranks.
+    ///
+    /// After ten seconds, and every ten after, `report` is called with who is missing,
+    /// from another thread.
+    ///
+    /// # Collective
+    /// Every rank of the job calls this, or `init_process_group` in Python.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`] and [`Error::Unreachable`] name the address;
+    /// [`Error::RanksMissing`] names the ranks that did not come within the timeout.
+    pub fn join(
+        &self,
+        options: &GroupOptions,
+        report: impl FnMut(&Waiting) + Send + 'static,
+    ) -> Result<ProcessGroup> {
+        let start = Instant::now();
+        let store = Store::tcp(&TcpStoreOptions {
+            host: self.host.clone(),
+            port: self.port,
+            server: self.rank == 0,
+            workers: Some(self.world),
+            timeout: options.timeout,
+        })?;
+        store.set(&joined_key(self.rank), b"1")?;
+        let watch = Watch::start(self.clone(), store.reconnect()?, report);
+        let joined = store
+            .wait_for_workers()
+            .and_then(|()| ProcessGroup::new(&store, self.rank, self.world, options));
+        drop(watch);
+        joined.map_err(|error| self.explain(error, &store, start, options.timeout))
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// A timeout while ranks are missing is about them.
+    fn explain(&self, error: Error, store: &Store, start: Instant, timeout: Duration) -> Error {
+        if start.elapsed() + Duration::from_millis(500) < timeout {
+            return error;
+        }
+        match self.waiting(store, start) {
+            Ok(Waiting { missing, .. }) if !missing.is_empty() => Error::RanksMissing {
+                address: self.address(),
+                world: self.world,
+                missing,
+                timeout,
+            },
+            _ => error,
+        }
+    }
+
+    fn waiting(&self, store: &Store, start: Instant) -> Result<Waiting> {
+        let (mut joined, mut missing) = (Vec::new(), Vec::new());
+        for rank in 0..self.world {
+            let there = store.contains(&joined_key(rank))?;
+            if there { &mut joined } else { &mut missing }.push(rank);
+        }
+        Ok(Waiting {
+            rank: self.rank,
+            world: self.world,
+            address: self.address(),
+            joined,
+            missing,
+            waited: start.elapsed(),
+        })
+    }
+}
+
+fn joined_key(rank: usize) -> String {
+    format!("accelerate/joined/{rank}")
+}
+
+/// A thread that reports who is missing until it is dropped.
+struct Watch {
+    stop: mpsc::Sender<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    fn start(
+        rendezvous: Rendezvous,
+        store: Store,
+        mut report: impl FnMut(&Waiting) + Send + 'static,
+    ) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let start = Instant::now();
+            while stopped.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Ok(waiting) = rendezvous.waiting(&store, start) {
+                    report(&waiting);
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.stop.send(());
+        // The thread may be asking a store that no longer answers; it ends by itself then.
+        let Some(thread) = self.thread.take() else { return };
+        let limit = Instant::now() + ANSWER;
+        while !thread.is_finished() && Instant::now() < limit {
+            thread::sleep(Duration::from_micros(200));
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+}

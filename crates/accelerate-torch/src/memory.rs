@@ -1,0 +1,68 @@
+//! What the allocators do and hold.
+
+use crate::{Result, ffi};
+
+use crate::status::check;
+
+/// Keeps freed blocks of up to `bytes` bytes in the process instead of giving them back.
+///
+/// On the CPU, giving a large block back and faulting it in again costs more than
+/// exchanging its content with another rank. Call it once, at the start of a process
+/// that trains. Answers whether the allocator has such a switch (glibc's has).
+#[must_use]
+pub fn keep_freed_blocks(bytes: usize) -> bool {
+    // SAFETY: no pointer is involved; the allocator's own lock makes the call thread-safe.
+    unsafe { ffi::acc_keep_freed_blocks(bytes) != 0 }
+}
+
+/// Memory of one CUDA device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaMemory {
+    /// In tensors now.
+    pub allocated: u64,
+    /// In tensors at most, since the start.
+    pub peak: u64,
+    /// Taken from the driver, tensors and cache together.
+    pub reserved: u64,
+}
+
+/// What libtorch's caching allocator holds on a CUDA device.
+///
+/// # Errors
+/// If libtorch was built without CUDA, or there is no such device.
+pub fn cuda(device: i32) -> Result<CudaMemory> {
+    let (mut allocated, mut peak, mut reserved) = (0, 0, 0);
+    // SAFETY: the three numbers are written before they are read.
+    unsafe {
+        check(
+            "CUDA memory statistics",
+            ffi::acc_cuda_memory(device, &mut allocated, &mut peak, &mut reserved),
+        )?;
+    }
+    let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(CudaMemory { allocated: bytes(allocated), peak: bytes(peak), reserved: bytes(reserved) })
+}
+
+/// Gives unused cached memory of all CUDA devices back to the driver; nothing without CUDA.
+///
+/// # Errors
+/// Whatever a queued kernel failed with.
+pub fn empty_cuda_cache() -> Result<()> {
+    // SAFETY: no pointer is involved.
+    unsafe { check("empty CUDA cache", ffi::acc_cuda_empty_cache()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_of_cuda_say_what_is_missing() {
+        if crate::has_nccl() {
+            return;
+        }
+        let error = cuda(0).unwrap_err().to_string();
+        assert!(error.contains("without CUDA"), "{error}");
+        empty_cuda_cache().unwrap();
+    }
+}

@@ -1,0 +1,200 @@
+//! Round trips and everything that can fail to fit.
+
+use std::path::Path;
+
+use accelerate_formats::{Dtype, TensorData, write_file};
+use tch::{Kind, Tensor};
+
+use super::*;
+use crate::nn::{Buffer, Factory, Linear, Module, ModuleState, Parameter};
+use crate::{Error, Result};
+
+#[derive(Debug, Module)]
+struct Model {
+    first: Linear,
+    tied: Linear,
+    count: Buffer,
+    scratch: Buffer,
+    state: ModuleState,
+}
+
+fn model() -> Result<Model> {
+    let factory = Factory::default();
+    let first = Linear::new(3, 2, &factory)?;
+    let mut tied = Linear::without_bias(3, 2, &factory)?;
+    tied.weight = first.weight.clone();
+    let count = Buffer::new(Tensor::from(5i64));
+    let scratch = Buffer::non_persistent(Tensor::from(0i64));
+    Ok(Model {
+        first,
+        tied,
+        count,
+        scratch,
+        state: ModuleState::default(),
+    })
+}
+
+fn write(path: &Path, tensors: &[(&str, Dtype, &[usize])]) {
+    let zeros = [0; 256];
+    let data = tensors.iter().map(|(name, dtype, shape)| {
+        let bytes = dtype.bits_of(shape).unwrap() / 8;
+        TensorData::new(name, *dtype, shape, &zeros[..bytes])
+    });
+    write_file(path, data, &Metadata::pytorch()).unwrap();
+}
+
+#[test]
+fn what_is_saved_loads_into_another_model() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let (saved, loaded) = (model()?, model()?);
+    save_weights(&saved, &path, &Metadata::new().with("step", "3"))?;
+    let weights = Weights::open(folder.path())?;
+    let mut names: Vec<&str> = weights.names().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["count", "first.bias", "first.weight"]);
+    let metadata = weights.files()[0].metadata();
+    assert_eq!(
+        (metadata.get("format"), metadata.get("step")),
+        (Some("pt"), Some("3"))
+    );
+
+    let before = loaded.first.weight.identity();
+    let report = load_weights(&loaded, &weights, &LoadOptions::strict())?;
+    assert_eq!((report.loaded, report.fits()), (3, true));
+    assert_eq!(loaded.tied.weight.dense()?, saved.first.weight.dense()?);
+    assert_eq!(loaded.first.weight.identity(), before);
+    assert!(loaded.first.weight.requires_grad());
+    Ok(())
+}
+
+#[test]
+fn a_tied_weight_may_stand_under_either_name() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let f32 = Dtype::F32;
+    write(
+        &path,
+        &[
+            ("tied.weight", f32, &[2, 3]),
+            ("first.bias", f32, &[2]),
+            ("count", Dtype::I64, &[]),
+        ],
+    );
+    let model = model()?;
+    load_weights(&model, &Weights::open(&path)?, &LoadOptions::strict())?;
+    assert_eq!(
+        model
+            .first
+            .weight
+            .dense()?
+            .abs()
+            .sum(Kind::Float)
+            .double_value(&[]),
+        0.0
+    );
+    Ok(())
+}
+
+#[test]
+fn values_are_cast_within_a_family() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let factory = Factory::new(tch::Device::Cpu, Kind::BFloat16);
+    let half = Linear::new(4, 4, &factory)?;
+    save_weights(&half, &path, &Metadata::new())?;
+    let full = Linear::new(4, 4, &Factory::default())?;
+    load_weights(&full, &Weights::open(&path)?, &LoadOptions::strict())?;
+    assert_eq!(
+        full.weight.dense()?,
+        half.weight.dense()?.to_kind(Kind::Float)
+    );
+    Ok(())
+}
+
+#[test]
+fn everything_that_does_not_fit_is_told_at_once_and_nothing_is_copied() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let tensors: &[(&str, Dtype, &[usize])] = &[
+        ("first.weight", Dtype::F32, &[3, 2]),
+        ("count", Dtype::F32, &[]),
+        ("other.weight", Dtype::F32, &[1]),
+    ];
+    write(&path, tensors);
+    let model = model()?;
+    let before = model.count.tensor().int64_value(&[]);
+    let error = load_weights(&model, &Weights::open(&path)?, &LoadOptions::strict()).unwrap_err();
+    let text = error.to_string();
+    for part in [
+        path.to_str().unwrap(),
+        "do not fit `Model`",
+        "1 missing: `first.bias`",
+        "1 unexpected: `other.weight`",
+        "2 mismatched: ",
+        "`first.weight` (expected [2, 3], found [3, 2])",
+        "`count` (expected I64, found F32)",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert_eq!(model.count.tensor().int64_value(&[]), before);
+    let lenient = load_weights(&model, &Weights::open(&path)?, &LoadOptions::lenient());
+    assert!(matches!(lenient, Err(Error::WeightsDoNotFit { .. })));
+    Ok(())
+}
+
+#[test]
+fn options_allow_what_they_name() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    write(
+        &path,
+        &[
+            ("old.weight", Dtype::F32, &[2, 3]),
+            ("step", Dtype::I64, &[]),
+        ],
+    );
+    let rename = |name: &str| {
+        name.strip_prefix("old.")
+            .map(|rest| format!("first.{rest}"))
+    };
+    let options = LoadOptions::strict()
+        .with_rename(&rename)
+        .with_optional("first.bias")
+        .with_optional("count");
+    let report = load_weights(&model()?, &Weights::open(&path)?, &options)?;
+    assert_eq!(report.newly_initialized, ["first.bias", "count"]);
+    assert_eq!(report.ignored, ["step"]);
+    let report = load_weights(&model()?, &Weights::open(&path)?, &LoadOptions::lenient())?;
+    assert_eq!(report.missing, ["first.weight", "first.bias", "count"]);
+    // In the order of the file.
+    assert_eq!(report.unexpected, ["step", "old.weight"]);
+    Ok(())
+}
+
+#[test]
+fn a_prefix_ends_at_a_dot() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    write(
+        &path,
+        &[
+            ("first.weight", Dtype::F32, &[2, 3]),
+            ("count", Dtype::I64, &[]),
+        ],
+    );
+    let options = LoadOptions::strict().with_optional("fir");
+    assert!(load_weights(&model()?, &Weights::open(&path)?, &options).is_err());
+    Ok(())
+}
+
+#[test]
+fn empty_tensors_make_the_round_trip() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let empty = Linear::without_bias(0, 3, &Factory::default().with_init(crate::nn::Init::Skip))?;
+    save_weights(&empty, &path, &Metadata::new())?;
+    load_weights(&empty, &Weights::open(&path)?, &LoadOptions::strict())?;
+    assert_eq!(Parameter::shape(&empty.weight), [3, 0]);
+    Ok(())
+}

@@ -1,0 +1,69 @@
+use accelerate_torch::Generator;
+
+use super::random_sampler::RandomSampler;
+use crate::Result;
+
+/// The indices of one epoch, in order; drawing them may fail.
+pub type Indices<'a> = Box<dyn Iterator<Item = Result<usize>> + 'a>;
+
+/// The order in which an epoch asks for samples.
+pub trait Sampler {
+    /// The number of indices in one epoch.
+    fn len(&self) -> usize;
+
+    /// Whether an epoch is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Starts an epoch. Indices are drawn when they are asked for.
+    fn epoch(&self) -> Indices<'_>;
+
+    /// Tells which epoch comes next; only samplers whose order depends on it listen.
+    fn set_epoch(&self, _epoch: u64) {}
+
+    /// The generator whose state decides the next order, if there is one of its own.
+    ///
+    /// A prepared loader sets it to rank 0's state before each epoch.
+    fn generator(&self) -> Option<&Generator> {
+        None
+    }
+
+    /// Called after [`generator`](Self::generator) got the state of rank 0.
+    ///
+    /// # Errors
+    /// Those of reading the generator.
+    fn generator_synchronized(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The random sampler that this is, if it is one: preparing a loader may
+    /// give it a generator or put a seedable one in its place.
+    fn as_random(&mut self) -> Option<&mut RandomSampler> {
+        None
+    }
+}
+
+/// Indices `0..len` in their own order.
+#[derive(Debug, Clone, Copy)]
+pub struct SequentialSampler {
+    len: usize,
+}
+
+impl SequentialSampler {
+    /// The order `0..len`.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self { len }
+    }
+}
+
+impl Sampler for SequentialSampler {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn epoch(&self) -> Indices<'_> {
+        Box::new((0..self.len).map(Ok))
+    }
+}

@@ -1,0 +1,18 @@
+//! One training program for one CPU, many GPUs or many machines.
+#![forbid(unsafe_code)]
+
+// The derive macros name this crate by its public path.
+extern crate self as accelerate;
+
+mod error;
+mod gradient_state;
+pub mod checkpoint;
+pub mod data;
+pub mod nn;
+pub mod optim;
+pub mod tree;
+
+pub use error::{Error, Result};
+pub use gradient_state::GradientState;
+// Tensors are part of this library's interface: this is the one version they come from.
+pub use tch;

@@ -1,0 +1,117 @@
+//! Mode and hooks of one module.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use super::Module;
+use crate::Result;
+use crate::tree::Tree;
+
+/// Code that runs around the forward pass of a module.
+///
+/// Sharding, offloading, casting and profiling are hooks; layers and models know nothing of
+/// them. Both methods do nothing unless written. A hook may change or replace any tensor of the
+/// input or output, and may add or remove hooks: such a change counts from the next call on.
+pub trait Hook {
+    /// Runs before the forward pass, with its input.
+    ///
+    /// # Errors
+    /// An error ends the call; the forward pass and all further hooks do not run.
+    fn before_forward(&self, module: &dyn Module, input: &mut dyn Tree) -> Result<()> {
+        let _ = (module, input);
+        Ok(())
+    }
+
+    /// Runs after a forward pass that succeeded, with its output.
+    ///
+    /// # Errors
+    /// An error ends the call; the remaining hooks do not run.
+    fn after_forward(&self, module: &dyn Module, output: &mut dyn Tree) -> Result<()> {
+        let _ = (module, output);
+        Ok(())
+    }
+}
+
+/// Names one hook of one module, to remove it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HookId(u64);
+
+/// The mode and the hooks of one module: the field that every called module has.
+///
+/// A clone shares both with its original, as a clone of a parameter shares its values. A new
+/// module is in training mode and has no hooks, and a call then costs nothing extra.
+#[derive(Clone, Default)]
+pub struct ModuleState(Rc<Shared>);
+
+type Hooks = Rc<Vec<(HookId, Rc<dyn Hook>)>>;
+
+struct Shared {
+    training: Cell<bool>,
+    hooks: RefCell<Option<Hooks>>,
+    next: Cell<u64>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            training: Cell::new(true),
+            hooks: RefCell::default(),
+            next: Cell::new(0),
+        }
+    }
+}
+
+impl ModuleState {
+    /// Whether the module is in training mode, as dropout asks.
+    pub fn is_training(&self) -> bool {
+        self.0.training.get()
+    }
+
+    /// Sets the mode of this one module; [`Module::train`](super::Module::train) sets it for a tree.
+    pub fn set_training(&self, training: bool) {
+        self.0.training.set(training);
+    }
+
+    /// Adds a hook after those that are there.
+    ///
+    /// # Source
+    /// `register_forward_pre_hook` and `register_forward_hook` in one. As in PyTorch, hooks run in
+    /// the order they were added, before and after the forward pass alike.
+    pub fn add_hook(&self, hook: Rc<dyn Hook>) -> HookId {
+        let id = HookId(self.0.next.replace(self.0.next.get() + 1));
+        let mut hooks = self.0.hooks.borrow_mut();
+        Rc::make_mut(hooks.get_or_insert_default()).push((id, hook));
+        id
+    }
+
+    /// Removes a hook; false where it was removed before.
+    pub fn remove_hook(&self, id: HookId) -> bool {
+        let mut slot = self.0.hooks.borrow_mut();
+        let Some(hooks) = slot.as_mut() else {
+            return false;
+        };
+        let before = hooks.len();
+        Rc::make_mut(hooks).retain(|(other, _)| *other != id);
+        let removed = hooks.len() < before;
+        if hooks.is_empty() {
+            *slot = None;
+        }
+        removed
+    }
+
+    /// The hooks as they are now, or none.
+    pub(crate) fn hooks(&self) -> Option<Hooks> {
+        self.0.hooks.borrow().clone()
+    }
+}
+
+impl fmt::Debug for ModuleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hooks = self.hooks().map_or(0, |hooks| hooks.len());
+        f.debug_struct("ModuleState")
+            .field("training", &self.is_training())
+            .field("hooks", &hooks)
+            .finish()
+    }
+}

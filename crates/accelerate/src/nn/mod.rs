@@ -1,0 +1,95 @@
+//! The module tree: layers and models with PyTorch's names, and hooks that fire on call.
+//!
+//! A model is a struct of parameters, buffers and child modules; [`derive(Module)`](macro@Module)
+//! makes it a node of the tree, with the class and member names its public checkpoint uses. A
+//! model author writes [`Forward::forward`]; whoever uses a module calls [`Forward::call`], which
+//! runs the module's [hooks](Hook) around it.
+//!
+//! | file | room for |
+//! | --- | --- |
+//! | [`Module`], [`Member`], [`ModuleField`] | the tree: what a module is made of, and the walks over it |
+//! | [`Forward`], [`IntoInput`] | calling a module |
+//! | [`ModuleState`], [`Hook`] | mode and hooks of one module |
+//! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
+//! | [`Factory`], [`Init`] | where, in which type and with which values new tensors are made |
+//! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`] | layers |
+//! | [`scaled_dot_product_attention`] | attention |
+//! | [`VarStoreModel`] | models held in a plain `tch::nn::VarStore` |
+//!
+//! ```
+//! use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
+//! use accelerate::tch::{Kind, Device, Tensor};
+//!
+//! #[derive(Module)]
+//! struct Perceptron {
+//!     hidden: Linear,
+//!     output: Linear,
+//!     state: ModuleState,
+//! }
+//!
+//! impl Forward for Perceptron {
+//!     type Input = Tensor;
+//!     type Output = Tensor;
+//!
+//!     fn forward(&self, input: Tensor) -> accelerate::Result<Tensor> {
+//!         self.output.call(self.hidden.call(input)?.f_relu()?)
+//!     }
+//! }
+//!
+//! let factory = Factory::default();
+//! let model = Perceptron {
+//!     hidden: Linear::new(4, 8, &factory)?,
+//!     output: Linear::new(8, 2, &factory)?,
+//!     state: ModuleState::default(),
+//! };
+//! let names: Vec<_> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]);
+//!
+//! let batch = Tensor::f_zeros([3, 4], (Kind::Float, Device::Cpu))?;
+//! assert_eq!(model.call(&batch)?.size(), [3, 2]);
+//! # accelerate::Result::Ok(())
+//! ```
+
+mod activation;
+mod attention;
+mod buffer;
+mod dropout;
+mod embedding;
+mod factory;
+mod field;
+mod forward;
+mod hook;
+pub mod init;
+mod layer_norm;
+mod linear;
+mod list;
+mod module;
+mod parameter;
+mod var_store;
+mod walk;
+
+/// Implements [`Module`](trait@Module) for a struct of named fields, or for an enum of modules.
+pub use accelerate_derive::Module;
+
+pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
+pub use self::attention::{Attention, scaled_dot_product_attention};
+pub use self::buffer::Buffer;
+pub use self::dropout::Dropout;
+pub use self::embedding::Embedding;
+pub use self::factory::Factory;
+pub use self::field::ModuleField;
+pub use self::forward::{Forward, IntoInput};
+pub use self::hook::{Hook, HookId, ModuleState};
+pub use self::init::Init;
+pub use self::layer_norm::LayerNorm;
+pub use self::linear::Linear;
+pub use self::module::{AsModule, Member, MemberMut, Module};
+pub use self::parameter::Parameter;
+pub use self::var_store::VarStoreModel;
+
+pub(crate) use self::walk::{buffers as all_buffers, parameters as all_parameters};
+
+#[cfg(test)]
+mod layer_tests;
+#[cfg(test)]
+mod tests;

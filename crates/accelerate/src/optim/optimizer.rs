@@ -1,0 +1,93 @@
+use accelerate_torch::{autograd, foreach};
+
+use super::group::ParamGroups;
+use super::rates::LearningRates;
+use super::state_dict::StateDict;
+use crate::Result;
+
+/// Updates parameters from their gradients.
+pub trait Optimizer {
+    /// The optimizer's name, for messages.
+    fn name(&self) -> &'static str;
+
+    /// The parameters that are updated.
+    fn groups(&self) -> &ParamGroups;
+
+    /// Updates every parameter that has a gradient.
+    ///
+    /// # Errors
+    /// Those of the kernels.
+    fn step(&mut self) -> Result<()>;
+
+    /// The learning rate of each group, shared with schedules.
+    fn learning_rates(&self) -> &LearningRates {
+        self.groups().learning_rates()
+    }
+
+    /// Drops every gradient, so that its memory is free until the next backward pass.
+    ///
+    /// # Errors
+    /// Those of the boundary to libtorch.
+    fn zero_grad(&mut self) -> Result<()> {
+        self.groups()
+            .iter()
+            .try_for_each(|parameter| Ok(autograd::set_grad(parameter, None)?))
+    }
+
+    /// Fills every gradient with zeros and keeps its memory.
+    ///
+    /// # Errors
+    /// Those of the boundary to libtorch.
+    fn zero_grad_in_place(&mut self) -> Result<()> {
+        let mut gradients = Vec::new();
+        for parameter in self.groups().iter() {
+            gradients.extend(autograd::grad(parameter)?);
+        }
+        tch::no_grad(|| Ok(foreach::zero_(&gradients)?))
+    }
+
+    /// Everything that the next step depends on besides parameters and
+    /// gradients: settings of each group, and state of each parameter.
+    ///
+    /// Its tensors are the live ones, not copies: the next step changes them.
+    ///
+    /// # Errors
+    /// Those of the boundary to libtorch.
+    fn state_dict(&self) -> Result<StateDict>;
+
+    /// Goes on from `state`, which is copied. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`](crate::Error::StateMismatch) with everything that does not fit.
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
+}
+
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn groups(&self) -> &ParamGroups {
+        (**self).groups()
+    }
+
+    fn step(&mut self) -> Result<()> {
+        (**self).step()
+    }
+
+    fn zero_grad(&mut self) -> Result<()> {
+        (**self).zero_grad()
+    }
+
+    fn zero_grad_in_place(&mut self) -> Result<()> {
+        (**self).zero_grad_in_place()
+    }
+
+    fn state_dict(&self) -> Result<StateDict> {
+        (**self).state_dict()
+    }
+
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        (**self).load_state_dict(state)
+    }
+}

@@ -1,0 +1,156 @@
+//! `cargo xtask bench-peers`: the same job by the original and by ours, in turns, as ratios.
+
+mod measurement;
+mod report;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::demo;
+use crate::failure::Failure;
+use crate::python_env::PythonEnv;
+use crate::setup;
+use crate::step::{self, step};
+use crate::workspace::Workspace;
+
+use measurement::{Pair, Run};
+
+/// What both sides are told, besides where to write their numbers.
+const ARGUMENTS: [&str; 4] = [
+    "--model",
+    ".data/minilm",
+    "--data",
+    ".data/movie-reviews/movieReviewSnippets_GroundTruth.txt",
+];
+
+/// The original's side of the job.
+const PEER_SCRIPT: &str = "tests/parity/bench_peer.py";
+
+/// The seconds since 1970 at which a run was started, which its first step is counted from.
+const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
+
+/// What `bench-peers` can be told.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// How often each side runs.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How many training steps each run makes.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
+    max_steps: u32,
+    /// Put the table into `docs/performance.md`.
+    #[arg(long)]
+    write: bool,
+}
+
+/// Runs both sides in turns and prints the ratios.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
+    setup::run(workspace)?;
+    let env = PythonEnv::set_up(workspace)?;
+    demo::build(workspace)?;
+    let target = workspace.metadata()?.target_dir;
+    let folder = target.join("bench-peers");
+    fs::create_dir_all(&folder)
+        .map_err(|error| Failure::because(format!("cannot make `{}`", folder.display()), error))?;
+    let bench = Bench {
+        workspace,
+        env: &env,
+        binaries: target.join("release"),
+        folder,
+        max_steps: options.max_steps,
+    };
+    let pairs = (0..options.rounds)
+        .map(|round| bench.round(round))
+        .collect::<Result<Vec<_>, _>>()?;
+    let table = report::table(&pairs);
+    println!("\n{table}");
+    if options.write {
+        report::write(&workspace.path("docs/performance.md"), &table)?;
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    workspace: &'a Workspace,
+    env: &'a PythonEnv,
+    binaries: PathBuf,
+    folder: PathBuf,
+    max_steps: u32,
+}
+
+impl Bench<'_> {
+    /// One run of each side; which goes first alternates, so that a warming machine favours none.
+    fn round(&self, round: u32) -> Result<Pair, Failure> {
+        let ours = || self.measure(&format!("round {}, ours", round + 1), self.ours());
+        let original = || {
+            self.measure(
+                &format!("round {}, the original", round + 1),
+                self.original(),
+            )
+        };
+        if round.is_multiple_of(2) {
+            let ours = ours()?;
+            Ok(Pair {
+                ours,
+                original: original()?,
+            })
+        } else {
+            let original = original()?;
+            Ok(Pair {
+                ours: ours()?,
+                original,
+            })
+        }
+    }
+
+    fn ours(&self) -> Command {
+        demo::launch(&self.binaries)
+    }
+
+    fn original(&self) -> Command {
+        let mut command = Command::new(self.env.program("accelerate"));
+        command
+            .args(["launch", "--cpu", "--num_processes", "2"])
+            .arg(PEER_SCRIPT);
+        command
+            .env("HF_HUB_OFFLINE", "1")
+            .env("TOKENIZERS_PARALLELISM", "false");
+        command
+    }
+
+    fn measure(&self, name: &str, mut command: Command) -> Result<Run, Failure> {
+        let file = self.folder.join("run.json");
+        remove_old(&file)?;
+        command
+            .args(ARGUMENTS)
+            .args(["--max-steps", &self.max_steps.to_string()])
+            .arg("--bench-json")
+            .arg(&file)
+            .current_dir(self.workspace.path(""))
+            .env("OMP_NUM_THREADS", "1");
+        step(name, || {
+            step::run(command.env(START_VARIABLE, seconds_now().to_string()))?;
+            Run::read(&file)
+        })
+    }
+}
+
+/// A file of an earlier run must not be taken for this run's.
+fn remove_old(file: &Path) -> Result<(), Failure> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::because(
+            format!("cannot remove `{}`", file.display()),
+            error,
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn seconds_now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}

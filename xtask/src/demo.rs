@@ -1,0 +1,62 @@
+//! `cargo xtask demo`: the sentiment example, from nothing to a trained model.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::failure::Failure;
+use crate::setup;
+use crate::step;
+use crate::workspace::Workspace;
+
+/// What has to be built.
+pub(crate) const BUILD: [&[&str]; 2] = [
+    &["build", "--release", "--package", "accelerate-cli"],
+    &[
+        "build",
+        "--release",
+        "--package",
+        "accelerate-examples",
+        "--bin",
+        "nlp",
+    ],
+];
+
+/// What the example needs to know, relative to the workspace.
+const ARGUMENTS: [&str; 6] = [
+    "--model",
+    ".data/minilm",
+    "--data",
+    ".data/movie-reviews/movieReviewSnippets_GroundTruth.txt",
+    "--output",
+    "target/demo",
+];
+
+/// Sets up, builds and trains.
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
+    setup::run(workspace)?;
+    build(workspace)?;
+    let binaries = workspace.metadata()?.target_dir.join("release");
+    step::command(
+        "train on 2 processes",
+        launch(&binaries)
+            .args(ARGUMENTS)
+            .current_dir(workspace.path("")),
+    )
+}
+
+/// Builds the launcher and the example.
+pub(crate) fn build(workspace: &Workspace) -> Result<(), Failure> {
+    for words in BUILD {
+        step::command(&words.join(" "), workspace.cargo().args(words))?;
+    }
+    Ok(())
+}
+
+/// The example on 2 processes; its own arguments follow.
+pub(crate) fn launch(binaries: &Path) -> Command {
+    let mut command = Command::new(binaries.join("accelerate"));
+    command
+        .args(["launch", "--cpu", "--num_processes", "2"])
+        .arg(binaries.join("nlp"));
+    command
+}

