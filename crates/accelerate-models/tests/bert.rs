@@ -1,4 +1,5 @@
 //! BERT against the numbers that `tests/parity` recorded from transformers.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
 

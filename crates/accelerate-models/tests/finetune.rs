@@ -1,4 +1,5 @@
 //! Twenty steps of fine-tuning against the losses that `tests/parity` recorded from transformers.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 
@@ -101,7 +102,14 @@ fn losses_of_twenty_steps_are_those_of_transformers() {
             max_exp_avg_sqs: &[],
             steps: &steps,
         };
-        fused::adamw(&parameters, &gradients, state, &settings, fused::GradScale::default()).unwrap();
+        fused::adamw(
+            &parameters,
+            &gradients,
+            state,
+            &settings,
+            fused::GradScale::default(),
+        )
+        .unwrap();
         parameters
             .iter()
             .for_each(|one| autograd::set_grad(one, None).unwrap());

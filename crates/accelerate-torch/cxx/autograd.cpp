@@ -152,6 +152,9 @@ Status* acc_context_needs_gradient(AutogradContext* context, size_t index, bool*
   return guard([&] { *out = context->needs_input_grad(index); });
 }
 
+// Whether this thread records operations.
+bool acc_grad_enabled() { return at::GradMode::is_enabled(); }
+
 Status* acc_backward(const Tensor* const* tensors, const Tensor* const* gradients, size_t count, bool retain_graph,
                      bool create_graph) {
   return guard([&] {

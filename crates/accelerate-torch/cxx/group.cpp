@@ -144,7 +144,7 @@ Status* acc_group_new(StorePtr* store, const char* name, size_t name_length, int
   return guard([&] {
     auto made = std::make_unique<Group>();
     made->group = c10::make_intrusive<ProcessGroup>(*store, rank, size);
-    made->group->setGroupName(text(name, name_length));
+    made->name = text(name, name_length);
     *out = made.release();
   });
 }
@@ -161,7 +161,7 @@ Status* acc_group_add_gloo(Group* group, StorePtr* store, int64_t timeout_ms, co
       options->devices.push_back(
           c10d::ProcessGroupGloo::createDeviceForInterface(text(interface, interface_length)));
     }
-    options->group_name = group->group->getGroupName();
+    options->group_name = group->name;
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(*store, group->group->getRank(),
                                                             group->group->getSize(), options);
     gloo->setSequenceNumberForGroup();
@@ -171,15 +171,17 @@ Status* acc_group_add_gloo(Group* group, StorePtr* store, int64_t timeout_ms, co
       group->group->setBackend(c10::DeviceType::CUDA, ProcessGroup::BackendType::GLOO, gloo);
       group->group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
     }
+    group->group->setGroupName(group->name);
   });
 }
 
 Status* acc_group_add_nccl(Group* group, StorePtr* store, int64_t timeout_ms, bool high_priority,
                            const uint64_t* global_ranks, size_t count) {
   return guard([&] {
-    add_nccl(*group, *store, group->group->getRank(), group->group->getSize(), group->group->getGroupName(),
+    add_nccl(*group, *store, group->group->getRank(), group->group->getSize(), group->name,
              NcclOptions{timeout_ms, high_priority}, {global_ranks, global_ranks + count});
     group->group->setDefaultBackend(ProcessGroup::BackendType::NCCL);
+    group->group->setGroupName(group->name);
   });
 }
 

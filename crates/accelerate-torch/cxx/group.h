@@ -15,6 +15,8 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 struct Group {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  // libtorch keeps the name in the backends, so each gets it when it is added.
+  std::string name;
   // The Gloo backend, for the monitored barrier; null where the group has none.
   c10::intrusive_ptr<c10d::Backend> gloo;
 };

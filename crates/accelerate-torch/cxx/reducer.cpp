@@ -1,6 +1,9 @@
 // Gradient reduction for data parallelism, its hooks and the futures they return.
 #include "group.h"
 
+#include <atomic>
+
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -35,6 +38,29 @@ class RustCommHook : public c10d::CommHookInterface {
  private:
   BucketHook hook_;
 };
+
+struct SharedReducer {
+  std::shared_ptr<c10d::Reducer> reducer;
+  // Whether the first pass of a static graph is still to come.
+  bool first_static_pass;
+};
+
+// In the first pass of a static graph libtorch only counts gradients: they are reduced when the pass is over.
+void reduce_at_end_of_pass(const std::shared_ptr<c10d::Reducer>& reducer, const std::vector<Tensor>& outputs) {
+  const auto queued = std::make_shared<std::atomic<bool>>(false);
+  bool hooked = false;
+  for (const auto& output : outputs) {
+    if (!output.requires_grad()) continue;
+    hooked = true;
+    output.register_hook([reducer, queued](const Tensor&) {
+      if (!queued->exchange(true)) {
+        torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
+      }
+      return Tensor();
+    });
+  }
+  TORCH_CHECK(hooked, "the first pass of a static graph needs an output that requires a gradient");
+}
 
 Tensor single(const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor();
@@ -81,7 +107,7 @@ struct ReducerOptions {
 
 Status* acc_reducer_new(Group* group, const Tensor* const* params, size_t count, const char* const* names,
                         const size_t* name_lengths, const size_t* initial_limits, size_t limit_count,
-                        const ReducerOptions* options, c10d::Reducer** out) {
+                        const ReducerOptions* options, SharedReducer** out) {
   return guard([&] {
     const auto tensors = list(params, count);
     std::unordered_map<size_t, std::string> param_names;
@@ -92,41 +118,46 @@ Status* acc_reducer_new(Group* group, const Tensor* const* params, size_t count,
     const auto& buckets = std::get<0>(assigned);
     // Gradients become ready in about the reverse order of the parameters.
     std::vector<std::vector<size_t>> reversed(buckets.rbegin(), buckets.rend());
-    auto reducer = std::make_unique<c10d::Reducer>(
+    auto reducer = std::make_shared<c10d::Reducer>(
         tensors, std::move(reversed), group->group, sparse, options->bucket_bytes, options->find_unused,
         options->bucket_view, param_names, options->first_bucket_bytes, /*skip_all_reduce_unused_params=*/false,
         /*use_python_reducer=*/false, std::vector<int64_t>{});
     if (options->static_graph) reducer->set_static_graph();
-    *out = reducer.release();
+    *out = new SharedReducer{std::move(reducer), options->static_graph};
   });
 }
 
-Status* acc_reducer_free(c10d::Reducer* reducer) {
-  return guard([&] { delete reducer; });
+Status* acc_reducer_free(SharedReducer* shared) {
+  return guard([&] { delete shared; });
 }
 
-Status* acc_reducer_prepare_for_forward(c10d::Reducer* reducer) {
-  return guard([&] { reducer->prepare_for_forward(); });
+Status* acc_reducer_prepare_for_forward(SharedReducer* shared) {
+  return guard([&] { shared->reducer->prepare_for_forward(); });
 }
 
-Status* acc_reducer_prepare_for_backward(c10d::Reducer* reducer, const Tensor* const* outputs, size_t count) {
-  return guard([&] { reducer->prepare_for_backward(list(outputs, count)); });
-}
-
-Status* acc_reducer_rebuild_buckets(c10d::Reducer* reducer, bool* out) {
-  return guard([&] { *out = reducer->rebuild_buckets(); });
-}
-
-Status* acc_reducer_builtin_hook(c10d::Reducer* reducer, bool fp16) {
+Status* acc_reducer_prepare_for_backward(SharedReducer* shared, const Tensor* const* outputs, size_t count) {
   return guard([&] {
-    reducer->register_builtin_comm_hook(fp16 ? c10d::BuiltinCommHookType::FP16_COMPRESS
-                                             : c10d::BuiltinCommHookType::ALLREDUCE);
+    const auto all = list(outputs, count);
+    if (shared->first_static_pass) reduce_at_end_of_pass(shared->reducer, all);
+    shared->first_static_pass = false;
+    shared->reducer->prepare_for_backward(all);
   });
 }
 
-Status* acc_reducer_hook(c10d::Reducer* reducer, void* closure, BucketHook::Call call, void (*drop)(void*)) {
+Status* acc_reducer_rebuild_buckets(SharedReducer* shared, bool* out) {
+  return guard([&] { *out = shared->reducer->rebuild_buckets(); });
+}
+
+Status* acc_reducer_builtin_hook(SharedReducer* shared, bool fp16) {
+  return guard([&] {
+    shared->reducer->register_builtin_comm_hook(fp16 ? c10d::BuiltinCommHookType::FP16_COMPRESS
+                                                     : c10d::BuiltinCommHookType::ALLREDUCE);
+  });
+}
+
+Status* acc_reducer_hook(SharedReducer* shared, void* closure, BucketHook::Call call, void (*drop)(void*)) {
   BucketHook hook(closure, call, drop);
-  return guard([&] { reducer->register_comm_hook(std::make_unique<RustCommHook>(hook)); });
+  return guard([&] { shared->reducer->register_comm_hook(std::make_unique<RustCommHook>(hook)); });
 }
 
 // ---- buckets ----

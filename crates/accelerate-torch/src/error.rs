@@ -68,6 +68,16 @@ pub enum Error {
         /// How long was waited.
         timeout: std::time::Duration,
     },
+    /// Parameters got no gradient in the last backward pass that was to be reduced.
+    #[error("no gradient on {place} in the last backward pass for `{}`; {remedy}", names.join("`, `"))]
+    UnusedParameters {
+        /// The rank that misses the gradients; others may have them.
+        place: Place,
+        /// The names of the parameters, in the model's order.
+        names: Vec<String>,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// A Rust closure that libtorch called returned an error.
     #[error("the callback of `{operation}` failed: {source}")]
     Callback {

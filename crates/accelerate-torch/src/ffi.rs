@@ -357,6 +357,7 @@ unsafe extern "C" {
         index: usize,
         out: *mut bool,
     ) -> *mut Status;
+    pub(crate) fn acc_grad_enabled() -> bool;
     pub(crate) fn acc_backward(
         tensors: *const *const CTensor,
         gradients: *const *const CTensor,

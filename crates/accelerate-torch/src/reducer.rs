@@ -62,6 +62,9 @@ impl Default for ReducerOptions {
 pub struct Reducer {
     handle: NonNull<ffi::Reducer>,
     group: ProcessGroup,
+    /// The parameters' names, in the model's order.
+    names: Vec<String>,
+    find_unused: bool,
     hooked: bool,
 }
 
@@ -132,13 +135,19 @@ impl Reducer {
             needed: "a reducer",
             remedy: "libtorch returned none",
         })?;
-        Ok(Self { handle, group: group.clone(), hooked: false })
+        Ok(Self {
+            handle,
+            group: group.clone(),
+            names: parameters.iter().map(|(name, _)| name.clone()).collect(),
+            find_unused: options.find_unused_parameters,
+            hooked: false,
+        })
     }
 
     /// Call before a forward pass whose gradients are to be reduced.
     ///
     /// # Errors
-    /// If parameters of the last pass got no gradient: the message names them.
+    /// None that is known.
     pub fn prepare_for_forward(&self) -> Result<()> {
         self.call("prepare for forward", |reducer| {
             // SAFETY: the handle is alive.
@@ -151,7 +160,8 @@ impl Reducer {
     /// Call before each forward pass. Answers whether it did.
     ///
     /// # Errors
-    /// As a broadcast, since rank 0's order counts.
+    /// As [`prepare_for_backward`](Self::prepare_for_backward), and as a broadcast, since
+    /// rank 0's order counts.
     pub fn rebuild_buckets(&self) -> Result<bool> {
         let mut rebuilt = false;
         self.call("rebuild buckets", |reducer| {
@@ -163,12 +173,12 @@ impl Reducer {
 
     /// Call between a forward pass and the backward pass that reduces.
     ///
-    /// `outputs` are those of the forward pass; they are looked at only where unused
-    /// parameters are to be found.
+    /// `outputs` are those of the forward pass; they are looked at where unused parameters
+    /// are to be found, and in the first pass of a static graph.
     ///
     /// # Errors
-    /// If the last reduction did not finish: the message names the parameters that got no
-    /// gradient, and what to do.
+    /// [`Error::UnusedParameters`] if parameters of the last pass got no gradient; an error
+    /// of libtorch if a static graph comes without an output that requires a gradient.
     pub fn prepare_for_backward(&self, outputs: &[Tensor]) -> Result<()> {
         let list = raw_list(outputs);
         self.call("prepare for backward", |reducer| {
@@ -262,8 +272,34 @@ impl Reducer {
     ) -> Result<()> {
         // SAFETY: `call` calls one entry point with this reducer.
         unsafe { outcome(call(self.handle.as_ptr())) }
-            .map_err(|e| e.into_place_error(operation, self.group.place()))
+            .map_err(|e| self.explain(e.into_place_error(operation, self.group.place())))
     }
+
+    /// libtorch counts the parameters that got no gradient; their names say more.
+    fn explain(&self, error: Error) -> Error {
+        let Error::Libtorch { message, .. } = &error else { return error };
+        let names = named(&self.names, message);
+        if names.is_empty() {
+            return error;
+        }
+        let remedy = if self.find_unused {
+            "let every output of the forward pass take part in the loss"
+        } else {
+            "use the parameters in the loss, freeze them, or set `find_unused_parameters`"
+        };
+        Error::UnusedParameters { place: self.group.place().clone(), names, remedy }
+    }
+}
+
+/// The names of the parameters that an error of libtorch lists by their numbers.
+fn named(names: &[String], message: &str) -> Vec<String> {
+    let Some((_, list)) = message.split_once("Parameter indices which did not receive grad for rank ")
+    else {
+        return Vec::new();
+    };
+    let numbers = list.lines().next().and_then(|line| line.split_once(": "));
+    let numbers = numbers.map(|(_, numbers)| numbers.split_whitespace()).into_iter().flatten();
+    numbers.map_while(|number| names.get(number.parse::<usize>().ok()?).cloned()).collect()
 }
 
 /// Checks that all ranks of a group have parameters of the same number, shapes and kinds.
@@ -301,4 +337,18 @@ fn initial_limits(options: &ReducerOptions) -> Vec<usize> {
 
 fn bytes(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_parameters_become_their_names() {
+        let names = ["first", "second", "third"].map(str::to_owned);
+        let message = "Not finished. Parameter indices which did not receive grad for rank 1: 0 2\n\
+                       In addition, you can set 7 variables";
+        assert_eq!(named(&names, message), ["first", "third"]);
+        assert!(named(&names, "another error: 0 1").is_empty());
+    }
 }

@@ -7,6 +7,9 @@ pub enum Error {
     /// The boundary to libtorch reports a failure.
     #[error(transparent)]
     Torch(#[from] accelerate_torch::Error),
+    /// The launcher's variables, or a configuration, cannot be right.
+    #[error(transparent)]
+    Plan(#[from] accelerate_plan::Error),
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
     Tensor(#[from] tch::TchError),
@@ -43,6 +46,26 @@ pub enum Error {
         class: &'static str,
         /// Everything that does not fit.
         report: Box<crate::checkpoint::LoadReport>,
+    },
+    /// Ranks brought tensors of different shapes or kinds to one operation.
+    #[error(
+        "`{operation}` needs the same shapes and kinds on every rank, found {}",
+        .shapes.iter().enumerate().map(|(rank, shapes)| format!("rank {rank}: {shapes}")).collect::<Vec<_>>().join("; ")
+    )]
+    ShapeMismatch {
+        /// What was called.
+        operation: &'static str,
+        /// Kinds and shapes, by rank.
+        shapes: Vec<String>,
+    },
+    /// A model without parameters to train was to be trained in parallel.
+    #[error(
+        "`{class}` has no parameter that requires a gradient, so there is nothing to train in parallel; \
+         prepare it for evaluation, or unfreeze a part of it"
+    )]
+    NothingToTrain {
+        /// The class of the model.
+        class: &'static str,
     },
     /// A file could not be read or written.
     #[error("cannot {action} `{}`", path.display())]

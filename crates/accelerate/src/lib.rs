@@ -6,13 +6,19 @@ extern crate self as accelerate;
 
 mod error;
 mod gradient_state;
+pub mod accelerator;
+pub mod collectives;
+pub mod parallel;
+pub mod state;
 pub mod checkpoint;
 pub mod data;
 pub mod nn;
 pub mod optim;
 pub mod tree;
 
+pub use accelerator::{Accelerator, AcceleratorBuilder, DataLoaderConfiguration, PreparedModel};
 pub use error::{Error, Result};
 pub use gradient_state::GradientState;
+pub use state::{DistributedType, PartialState};
 // Tensors are part of this library's interface: this is the one version they come from.
 pub use tch;

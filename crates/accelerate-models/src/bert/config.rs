@@ -1,6 +1,7 @@
 //! The configuration of BERT.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use accelerate::nn::ActivationFunction;
@@ -173,7 +174,7 @@ impl BertConfig {
     /// does not have: another architecture, relative positions, or a decoder.
     pub fn check(&self) -> Result<()> {
         if let Some(other) = self.model_type.as_deref().filter(|model| *model != "bert") {
-            return Err(refused("model_type", "`bert`", format!("`{other}`")));
+            return Err(refused("model_type", "`bert`", &format!("`{other}`")));
         }
         if let Some(other) = self
             .position_embedding_type
@@ -183,7 +184,7 @@ impl BertConfig {
             return Err(refused(
                 "position_embedding_type",
                 "`absolute`",
-                format!("`{other}`"),
+                &format!("`{other}`"),
             ));
         }
         for (key, asked) in [
@@ -191,7 +192,7 @@ impl BertConfig {
             ("add_cross_attention", self.add_cross_attention),
         ] {
             if asked {
-                return Err(refused(key, "`false`: this model is an encoder", "`true`"));
+                return Err(refused(key, "`false`: this model is an encoder", &"`true`"));
             }
         }
         self.check_sizes()?;
@@ -210,7 +211,7 @@ impl BertConfig {
         ];
         for (key, size) in sizes {
             if size < 1 {
-                return Err(refused(key, "at least 1", size));
+                return Err(refused(key, "at least 1", &size));
             }
         }
         if self.hidden_size % self.num_attention_heads != 0 {
@@ -218,14 +219,14 @@ impl BertConfig {
             return Err(refused(
                 "num_attention_heads",
                 expected,
-                self.num_attention_heads,
+                &self.num_attention_heads,
             ));
         }
         match self.pad_token_id {
             Some(pad) if !(0..self.vocab_size).contains(&pad) => Err(refused(
                 "pad_token_id",
                 format!("a token within 0..{}", self.vocab_size),
-                pad,
+                &pad,
             )),
             _ => Ok(()),
         }
@@ -242,14 +243,14 @@ impl BertConfig {
         ];
         for (key, probability) in probabilities {
             if !(0.0..=1.0).contains(&probability) {
-                return Err(refused(key, "a probability within 0..=1", probability));
+                return Err(refused(key, "a probability within 0..=1", &probability));
             }
         }
         Ok(())
     }
 }
 
-fn refused(key: &'static str, expected: impl Into<String>, found: impl ToString) -> Error {
+fn refused(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
     Error::Config {
         model: "BERT",
         key,

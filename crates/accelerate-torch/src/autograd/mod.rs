@@ -36,6 +36,13 @@ pub fn set_grad(tensor: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
     unsafe { check("set gradient", ffi::acc_set_grad(raw(tensor), raw_or_null(gradient))) }
 }
 
+/// Whether this thread records operations for a backward pass; off inside [`tch::no_grad`].
+#[must_use]
+pub fn is_enabled() -> bool {
+    // SAFETY: no pointer is involved.
+    unsafe { ffi::acc_grad_enabled() }
+}
+
 /// How a backward pass treats the graph.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackwardOptions {
@@ -93,15 +100,21 @@ mod tests {
     }
 
     #[test]
+    fn recording_is_off_where_gradients_are() {
+        assert!(is_enabled());
+        assert!(!tch::no_grad(is_enabled));
+    }
+
+    #[test]
     fn given_gradients_weigh_the_values() -> Result<()> {
         let leaf = Tensor::from_slice(&[1f32, 2.0]).set_requires_grad(true);
-        let out = leaf.f_mul_scalar(3)?;
+        let out = leaf.f_mul(&leaf)?;
         let weights = [Tensor::from_slice(&[1f32, 10.0])];
         let keep = BackwardOptions { retain_graph: true, ..BackwardOptions::default() };
         backward(&[out.shallow_clone()], Some(&weights), keep)?;
-        assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [3.0, 30.0]);
+        assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [2.0, 40.0]);
         backward(&[out.shallow_clone()], Some(&weights), BackwardOptions::default())?;
-        assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [6.0, 60.0]);
+        assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [4.0, 80.0]);
         let again = backward(&[out], Some(&weights), BackwardOptions::default());
         assert!(again.unwrap_err().to_string().contains("second time"));
         assert!(backward(&[], Some(&weights), BackwardOptions::default()).is_err());

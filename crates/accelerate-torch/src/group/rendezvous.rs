@@ -60,6 +60,15 @@ impl Rendezvous {
         options: &GroupOptions,
         report: impl FnMut(&Waiting) + Send + 'static,
     ) -> Result<ProcessGroup> {
+        self.join_reporting(options, REPORT_EVERY, report)
+    }
+
+    fn join_reporting(
+        &self,
+        options: &GroupOptions,
+        every: Duration,
+        report: impl FnMut(&Waiting) + Send + 'static,
+    ) -> Result<ProcessGroup> {
         let start = Instant::now();
         let store = Store::tcp(&TcpStoreOptions {
             host: self.host.clone(),
@@ -69,7 +78,7 @@ impl Rendezvous {
             timeout: options.timeout,
         })?;
         store.set(&joined_key(self.rank), b"1")?;
-        let watch = Watch::start(self.clone(), store.reconnect()?, report);
+        let watch = Watch::start(self.clone(), store.reconnect()?, every, report);
         let joined = store
             .wait_for_workers()
             .and_then(|()| ProcessGroup::new(&store, self.rank, self.world, options));
@@ -128,12 +137,13 @@ impl Watch {
     fn start(
         rendezvous: Rendezvous,
         store: Store,
+        every: Duration,
         mut report: impl FnMut(&Waiting) + Send + 'static,
     ) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let start = Instant::now();
-            while stopped.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 if let Ok(waiting) = rendezvous.waiting(&store, start) {
                     report(&waiting);
                 }
@@ -155,5 +165,36 @@ impl Drop for Watch {
         if thread.is_finished() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Backend;
+    use std::net::TcpListener;
+
+    #[test]
+    fn missing_ranks_are_reported_while_they_are_awaited() {
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let first = Rendezvous { host: "127.0.0.1".to_owned(), port, rank: 0, world: 3 };
+        let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_secs(1));
+        let (tell, told) = mpsc::channel();
+        let every = Duration::from_millis(100);
+        let error = first
+            .join_reporting(&options, every, move |waiting| drop(tell.send(waiting.clone())))
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::RanksMissing { world: 3, missing, .. } if *missing == [1, 2]),
+            "{error}"
+        );
+        let reports: Vec<_> = told.iter().collect();
+        assert!(reports.len() >= 2, "{reports:?}");
+        for report in &reports {
+            assert_eq!((report.rank, report.world), (0, 3));
+            assert_eq!((&report.joined[..], &report.missing[..]), (&[0][..], &[1, 2][..]));
+            assert_eq!(report.address, format!("127.0.0.1:{port}"));
+        }
+        assert!(reports.iter().is_sorted_by_key(|report| report.waited));
     }
 }

@@ -47,7 +47,7 @@
 //!
 //! let batch = Tensor::f_zeros([3, 4], (Kind::Float, Device::Cpu))?;
 //! assert_eq!(model.call(&batch)?.size(), [3, 2]);
-//! # accelerate::Result::Ok(())
+//! # Ok::<(), accelerate::Error>(())
 //! ```
 
 mod activation;

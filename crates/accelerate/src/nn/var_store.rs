@@ -32,7 +32,7 @@ use crate::{Error, Result};
 /// assert_eq!(names, ["head.bias", "head.weight"]);
 /// let batch = Tensor::f_zeros([3, 4], (Kind::Float, Device::Cpu))?;
 /// assert_eq!(model.call(&batch)?.size(), [3, 2]);
-/// # accelerate::Result::Ok(())
+/// # Ok::<(), accelerate::Error>(())
 /// ```
 pub struct VarStoreModel<N> {
     network: N,

@@ -1,0 +1,277 @@
+//! The façade: it asks the rooms below and decides nothing itself.
+
+mod builder;
+mod metrics;
+mod prepare;
+mod prepared_model;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use accelerate_torch::autograd::{self, BackwardOptions};
+use tch::{Device, Tensor};
+
+use crate::collectives::{self, Reduction};
+use crate::gradient_state::GradientState;
+use crate::nn::IntoInput;
+use crate::optim::LearningRates;
+use crate::parallel::DistributedDataParallelKwargs;
+use crate::state::{DistributedType, PartialState};
+use crate::tree::Tree;
+use crate::{Error, Result};
+
+pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
+pub use prepare::{Prepare, Preparable};
+pub use prepared_model::PreparedModel;
+
+/// What makes one training program run on one process or on many: a shared handle.
+///
+/// ```
+/// use accelerate::data::DataLoader;
+/// use accelerate::nn::{Factory, Forward, Linear};
+/// use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
+/// use accelerate::tch::{Kind, Tensor};
+/// use accelerate::Accelerator;
+///
+/// let samples: Vec<(f64, f64)> = (0..8).map(|i| (f64::from(i), f64::from(2 * i))).collect();
+/// let model = Linear::new(1, 1, &Factory::default())?;
+/// let parameters: Vec<Tensor> =
+///     accelerate::nn::Module::parameters(&model).iter().map(|p| p.tensor().shallow_clone()).collect();
+/// let optimizer = AdamW::new(parameters, AdamWConfig { lr: 0.1, ..Default::default() })?;
+/// let scheduler = linear_schedule_with_warmup(&optimizer, 0, 4);
+/// let batches = DataLoader::builder(samples).batch_size(4).shuffle(true).build()?;
+///
+/// let accelerator = Accelerator::new()?;
+/// let (model, mut optimizer, batches, mut scheduler) =
+///     accelerator.prepare((model, optimizer, batches, scheduler))?;
+/// for batch in &batches {
+///     let (x, y) = batch?;
+///     let x = x.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
+///     let loss = model.call(x)?.f_sub(&y.f_unsqueeze(1)?)?.f_square()?.f_mean(Kind::Float)?;
+///     accelerator.backward(&loss)?;
+///     optimizer.step()?;
+///     scheduler.step()?;
+///     optimizer.zero_grad()?;
+/// }
+/// # accelerate::Result::Ok(())
+/// ```
+///
+/// # Source
+/// `accelerate.Accelerator`.
+#[derive(Clone)]
+pub struct Accelerator {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    state: PartialState,
+    gradient_state: GradientState,
+    device_placement: bool,
+    dataloader_config: DataLoaderConfiguration,
+    step_scheduler_with_optimizer: bool,
+    ddp: DistributedDataParallelKwargs,
+    /// Of every prepared optimizer, for the schedules that follow them.
+    optimizers: RefCell<Vec<LearningRates>>,
+}
+
+impl Accelerator {
+    /// An accelerator with the launcher's settings.
+    ///
+    /// # Collective
+    /// In a job of several processes the first one waits until all of them make it.
+    ///
+    /// # Errors
+    /// As [`PartialState::new`].
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Settings of one's own.
+    #[must_use]
+    pub fn builder() -> AcceleratorBuilder {
+        AcceleratorBuilder::default()
+    }
+
+    /// Makes a model, optimizer, loader or schedule, or a tuple of them, work on all ranks.
+    ///
+    /// They come back in the order in which they were given. Schedules are prepared
+    /// last, whatever their place, so that they find their optimizers.
+    ///
+    /// # Collective
+    /// Every rank calls this with the same things.
+    ///
+    /// # Errors
+    /// Those of the things: a model without parameters to train, one that differs over
+    /// ranks, an empty data set.
+    pub fn prepare<P: Prepare>(&self, objects: P) -> Result<P::Prepared> {
+        objects.prepare(self)
+    }
+
+    /// Prepares a model that is not to be trained: moved to the device, and no more.
+    ///
+    /// # Errors
+    /// If it cannot be moved.
+    pub fn prepare_for_evaluation<M: crate::nn::Module>(&self, model: M) -> Result<PreparedModel<M>> {
+        PreparedModel::for_evaluation(model, self)
+    }
+
+    /// The model as it was before it was prepared, still trained.
+    #[must_use]
+    pub fn unwrap_model<M: crate::nn::Module>(&self, model: PreparedModel<M>) -> M {
+        model.into_inner()
+    }
+
+    /// Adds the gradients of `loss` to the parameters', averaged over ranks where it is due.
+    ///
+    /// The loss is divided by the number of accumulation steps.
+    ///
+    /// # Shapes
+    /// - loss: `[]`
+    ///
+    /// # Collective
+    /// Every rank calls this, unless gradients stay local.
+    ///
+    /// # Errors
+    /// A loss without a graph; what a communication hook or a rank that is gone reports.
+    pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        let steps = self.gradient_state().num_steps().get();
+        let loss = match i64::try_from(steps) {
+            Ok(1) => loss.shallow_clone(),
+            Ok(steps) => loss.f_div_scalar(steps)?,
+            Err(_) => {
+                return Err(Error::Argument {
+                    operation: "backward",
+                    expected: "a number of accumulation steps below 2^63".to_owned(),
+                    found: steps.to_string(),
+                });
+            }
+        };
+        Ok(autograd::backward(&[loss], None, BackwardOptions::default())?)
+    }
+
+    /// Joins the tensors of all ranks along dimension 0, in the order of ranks.
+    ///
+    /// # Errors
+    /// As [`collectives::gather`].
+    pub fn gather<T: Tree>(&self, values: impl IntoInput<T>) -> Result<T> {
+        collectives::gather(self.state(), values.into_input())
+    }
+
+    /// Reduces the tensors of all ranks to one value that every rank gets.
+    ///
+    /// # Errors
+    /// As [`collectives::reduce`].
+    pub fn reduce<T: Tree>(&self, values: impl IntoInput<T>, reduction: Reduction) -> Result<T> {
+        collectives::reduce(self.state(), values.into_input(), reduction)
+    }
+
+    /// Makes tensors as long in one dimension as the longest of any rank.
+    ///
+    /// # Errors
+    /// As [`collectives::pad_across_processes`].
+    pub fn pad_across_processes<T: Tree>(
+        &self,
+        values: impl IntoInput<T>,
+        dim: i64,
+        pad_index: f64,
+        pad_first: bool,
+    ) -> Result<T> {
+        collectives::pad_across_processes(self.state(), values.into_input(), dim, pad_index, pad_first)
+    }
+
+    /// Waits until every rank has come here.
+    ///
+    /// # Errors
+    /// As [`PartialState::wait_for_everyone`].
+    pub fn wait_for_everyone(&self) -> Result<()> {
+        self.state().wait_for_everyone()
+    }
+
+    /// Prints a line on rank 0 of each machine.
+    pub fn print(&self, message: impl fmt::Display) {
+        self.state().print(message);
+    }
+
+    /// Rank, world, device and process control.
+    #[must_use]
+    pub fn state(&self) -> &PartialState {
+        &self.shared.state
+    }
+
+    /// Where gradient accumulation and the loops over loaders stand.
+    #[must_use]
+    pub fn gradient_state(&self) -> &GradientState {
+        &self.shared.gradient_state
+    }
+
+    /// The device that this process computes on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.state().device()
+    }
+
+    /// How the processes work together.
+    #[must_use]
+    pub fn distributed_type(&self) -> DistributedType {
+        self.state().distributed_type()
+    }
+
+    /// The number of processes in the job.
+    #[must_use]
+    pub fn num_processes(&self) -> usize {
+        self.state().num_processes()
+    }
+
+    /// This process's rank in the job.
+    #[must_use]
+    pub fn process_index(&self) -> usize {
+        self.state().process_index()
+    }
+
+    /// This process's rank on its machine.
+    #[must_use]
+    pub fn local_process_index(&self) -> usize {
+        self.state().local_process_index()
+    }
+
+    /// Whether this is rank 0 of the job.
+    #[must_use]
+    pub fn is_main_process(&self) -> bool {
+        self.state().is_main_process()
+    }
+
+    /// Whether this is rank 0 of its machine.
+    #[must_use]
+    pub fn is_local_main_process(&self) -> bool {
+        self.state().is_local_main_process()
+    }
+
+    /// Whether this is the last rank of the job.
+    #[must_use]
+    pub fn is_last_process(&self) -> bool {
+        self.state().is_last_process()
+    }
+
+    /// Whether gradients are complete at this step.
+    #[must_use]
+    pub fn sync_gradients(&self) -> bool {
+        self.gradient_state().sync_gradients()
+    }
+
+    /// Whether any prepared optimizer skipped its last step.
+    #[must_use]
+    pub fn optimizer_step_was_skipped(&self) -> bool {
+        self.shared.optimizers.borrow().iter().any(LearningRates::was_skipped)
+    }
+}
+
+impl fmt::Debug for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accelerator")
+            .field("state", self.state())
+            .field("gradient_state", self.gradient_state())
+            .field("dataloader_config", &self.shared.dataloader_config)
+            .finish_non_exhaustive()
+    }
+}

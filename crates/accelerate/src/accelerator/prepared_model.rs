@@ -1,0 +1,60 @@
+use std::ops::Deref;
+use std::rc::Rc;
+
+use super::Accelerator;
+use crate::Result;
+use crate::nn::{HookId, Module};
+use crate::parallel::DataParallel;
+
+/// A model that is on its device and trains with all ranks.
+///
+/// Use it as the model that it holds: `model.call(..)`. What was added to it are hooks,
+/// which go when it is taken out again.
+#[derive(Debug)]
+pub struct PreparedModel<M> {
+    model: M,
+    data_parallel: Option<(HookId, Rc<DataParallel>)>,
+}
+
+impl<M: Module> PreparedModel<M> {
+    pub(super) fn for_training(model: M, accelerator: &Accelerator) -> Result<Self> {
+        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let shared = &accelerator.shared;
+        if let Some(group) = shared.state.process_group() {
+            let hook = DataParallel::new(&prepared.model, group, shared.ddp.clone())?;
+            let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
+            prepared.data_parallel = Some((id, hook));
+        }
+        Ok(prepared)
+    }
+
+    pub(super) fn for_evaluation(model: M, accelerator: &Accelerator) -> Result<Self> {
+        if accelerator.shared.device_placement {
+            model.to_device(accelerator.device())?;
+        }
+        Ok(Self { model, data_parallel: None })
+    }
+
+    /// What averages gradients over ranks; none for a process by itself.
+    #[must_use]
+    pub fn data_parallel(&self) -> Option<&DataParallel> {
+        self.data_parallel.as_ref().map(|(_, hook)| &**hook)
+    }
+
+    /// The model as it was before, still trained.
+    #[must_use]
+    pub fn into_inner(self) -> M {
+        if let (Some((id, _)), Some(state)) = (&self.data_parallel, self.model.state()) {
+            state.remove_hook(*id);
+        }
+        self.model
+    }
+}
+
+impl<M> Deref for PreparedModel<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.model
+    }
+}

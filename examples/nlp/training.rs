@@ -1,0 +1,201 @@
+//! The job itself.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use accelerate::checkpoint::{Metadata, save_weights};
+use accelerate::data::{Collate, DataLoader};
+use accelerate::nn::{Factory, Forward, Module};
+use accelerate::optim::{
+    AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup,
+};
+use accelerate::{Accelerator, tch::Tensor};
+use accelerate_models::bert::{BertForSequenceClassification, BertInput};
+use accelerate_models::tokenizer::TextTokenizer;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::arguments::Arguments;
+use crate::evaluation::evaluate;
+use crate::measurement::Measurement;
+use crate::snippets::{self, Snippet};
+
+type BoxError = Box<dyn Error>;
+
+/// Share of the steps in which the learning rate rises.
+const WARMUP: f64 = 0.1;
+
+/// Trains and evaluates as the arguments say.
+pub fn run(arguments: &Arguments) -> Result<(), BoxError> {
+    start_log();
+    let (training, held_out) = snippets::read(&arguments.data, arguments.held_out)?;
+    let tokenizer = TextTokenizer::from_folder(&arguments.model)?;
+    let accelerator = Accelerator::new()?;
+    tch::manual_seed(arguments.seed);
+
+    let model = BertForSequenceClassification::from_folder(&arguments.model, 2, &Factory::default())?;
+    model.train(true);
+    let parameters: Vec<Tensor> =
+        model.parameters().into_iter().map(|p| p.tensor().shallow_clone()).collect();
+    let optimizer = AdamW::new(parameters, AdamWConfig { lr: arguments.lr, ..Default::default() })?;
+    let collate = Batches { tokenizer, max_length: arguments.max_length };
+    let batches = loader(training, arguments, collate.clone(), true)?;
+    let held_out = loader(held_out, arguments, collate, false)?;
+    // The prepared schedule moves once per rank at each step: it is as long as the unprepared loader.
+    let total = batches.len() as u64 * arguments.epochs;
+    let scheduler = linear_schedule_with_warmup(&optimizer, warmup(total), total);
+
+    let (model, mut optimizer, batches, held_out, mut scheduler) =
+        accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+
+    let mut measurement = Measurement::start();
+    for epoch in 0..arguments.epochs {
+        let bar = progress(&accelerator, batches.len(), epoch, arguments.epochs);
+        let start = Instant::now();
+        for (step, batch) in (1u64..).zip(&batches) {
+            let loss = loss_of(&model, batch?)?;
+            accelerator.backward(&loss)?;
+            optimizer.step()?;
+            scheduler.step()?;
+            optimizer.zero_grad()?;
+
+            let loss = loss.f_double_value(&[])?;
+            measurement.step(loss);
+            let samples = step * (arguments.batch_size * accelerator.num_processes()) as u64;
+            bar.set_message(format!(
+                "loss {loss:.4}, lr {:.2e}, {:.0} samples/s",
+                scheduler.last_lr()[0],
+                samples as f64 / start.elapsed().as_secs_f64()
+            ));
+            bar.inc(1);
+            if arguments.max_steps.is_some_and(|most| step >= most as u64) {
+                bar.finish();
+                return finish(&accelerator, arguments, measurement);
+            }
+        }
+        bar.finish();
+        let scores = evaluate(&accelerator, &model, &held_out)?;
+        accelerator.print(format!(
+            "epoch {}: accuracy {:.4}, F1 {:.4} on {} held-out snippets, {:.1} s",
+            epoch + 1,
+            scores.accuracy(),
+            scores.f1(),
+            scores.samples(),
+            start.elapsed().as_secs_f64(),
+        ));
+    }
+    if let Some(output) = &arguments.output {
+        save(&accelerator, &accelerator.unwrap_model(model), &arguments.model, output)?;
+    }
+    finish(&accelerator, arguments, measurement)
+}
+
+fn loss_of(model: &BertForSequenceClassification, batch: BertInput) -> Result<Tensor, BoxError> {
+    model.call(batch)?.loss.ok_or_else(|| "the batch has no labels".into())
+}
+
+/// Snippets to token ids, padded to the longest of the batch.
+#[derive(Debug, Clone)]
+struct Batches {
+    tokenizer: TextTokenizer,
+    max_length: usize,
+}
+
+impl Collate<Snippet> for Batches {
+    type Batch = BertInput;
+
+    fn collate(&self, items: Vec<Snippet>) -> accelerate::Result<BertInput> {
+        let texts: Vec<&str> = items.iter().map(|snippet| snippet.text.as_str()).collect();
+        let encodings =
+            self.tokenizer.encode_each(&texts, self.max_length).map_err(accelerate::Error::data)?;
+        let tokens = self
+            .tokenizer
+            .batch(&encodings.iter().collect::<Vec<_>>())
+            .map_err(accelerate::Error::data)?;
+        let labels: Vec<i64> = items.iter().map(|snippet| i64::from(snippet.positive)).collect();
+        Ok(BertInput {
+            input_ids: tokens.input_ids,
+            attention_mask: Some(tokens.attention_mask),
+            token_type_ids: Some(tokens.token_type_ids),
+            labels: Some(Tensor::f_from_slice(&labels)?),
+        })
+    }
+}
+
+fn loader(
+    snippets: Vec<Snippet>,
+    arguments: &Arguments,
+    collate: Batches,
+    shuffle: bool,
+) -> accelerate::Result<DataLoader<Vec<Snippet>, Batches>> {
+    DataLoader::builder(snippets)
+        .batch_size(arguments.batch_size)
+        .shuffle(shuffle)
+        .collate(collate)
+        .num_workers(1)
+        .build()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of a number of steps"
+)]
+fn warmup(total: u64) -> u64 {
+    (total as f64 * WARMUP) as u64
+}
+
+fn progress(accelerator: &Accelerator, steps: usize, epoch: u64, epochs: u64) -> ProgressBar {
+    if !accelerator.is_local_main_process() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps as u64).with_prefix(format!("epoch {}/{epochs}", epoch + 1));
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg} [{elapsed}<{eta}]");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Writes the model as a folder that can be loaded again, on rank 0.
+fn save(
+    accelerator: &Accelerator,
+    model: &BertForSequenceClassification,
+    source: &Path,
+    output: &Path,
+) -> Result<(), BoxError> {
+    if accelerator.is_main_process() {
+        fs::create_dir_all(output)
+            .map_err(|e| format!("cannot make the folder `{}`: {e}", output.display()))?;
+        for file in ["config.json", "tokenizer.json"] {
+            fs::copy(source.join(file), output.join(file))
+                .map_err(|e| format!("cannot copy `{file}` to `{}`: {e}", output.display()))?;
+        }
+        let path = output.join("model.safetensors");
+        save_weights(model, &path, &Metadata::pytorch())?;
+        accelerator.print(format!("saved the model to {}", output.display()));
+    }
+    accelerator.wait_for_everyone()?;
+    Ok(())
+}
+
+fn finish(
+    accelerator: &Accelerator,
+    arguments: &Arguments,
+    measurement: Measurement,
+) -> Result<(), BoxError> {
+    if let Some(path) = &arguments.bench_json {
+        measurement
+            .write(path, accelerator.process_index())
+            .map_err(|e| format!("cannot write the measurement beside `{}`: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Warnings of the library go to standard error.
+fn start_log() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+}
