@@ -37,14 +37,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if libtorch.cuda {
         build.define("USE_C10D_NCCL", None);
-        for dir in [libtorch.cuda_include_dir(), libtorch.nccl_include_dir()].into_iter().flatten() {
+        for dir in [libtorch.cuda_include_dir(), libtorch.nccl_include_dir()]
+            .into_iter()
+            .flatten()
+        {
             build.flag("-isystem").flag(dir);
         }
     }
     build
         .files(SOURCES.map(|file| Path::new("cxx").join(file)))
         .compile("accelerate_torch_shim");
-    println!("cargo:rustc-link-search=native={}", libtorch.lib_dir.display());
+    println!(
+        "cargo:rustc-link-search=native={}",
+        libtorch.lib_dir.display()
+    );
     for library in ["torch_cpu", "c10"] {
         println!("cargo:rustc-link-lib={library}");
     }

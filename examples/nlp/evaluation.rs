@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 /// Counts over all held-out samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Scores {
+pub(crate) struct Scores {
     true_positive: i64,
     true_negative: i64,
     false_positive: i64,
@@ -17,24 +17,26 @@ pub struct Scores {
 
 impl Scores {
     /// The number of samples.
-    pub fn samples(self) -> i64 {
+    pub(crate) fn samples(self) -> i64 {
         self.true_positive + self.true_negative + self.false_positive + self.false_negative
     }
 
     /// The share that was told right.
-    pub fn accuracy(self) -> f64 {
+    pub(crate) fn accuracy(self) -> f64 {
         ratio(self.true_positive + self.true_negative, self.samples())
     }
 
     /// The harmonic mean of precision and recall for positive samples.
-    pub fn f1(self) -> f64 {
+    pub(crate) fn f1(self) -> f64 {
         let twice = 2 * self.true_positive;
         ratio(twice, twice + self.false_positive + self.false_negative)
     }
 
     fn add(&mut self, predictions: &Tensor, labels: &Tensor) -> Result<()> {
-        let (predictions, labels) =
-            (Vec::<i64>::try_from(predictions)?, Vec::<i64>::try_from(labels)?);
+        let (predictions, labels) = (
+            Vec::<i64>::try_from(predictions)?,
+            Vec::<i64>::try_from(labels)?,
+        );
         for (prediction, label) in predictions.into_iter().zip(labels) {
             let count = match (prediction, label) {
                 (1, 1) => &mut self.true_positive,
@@ -48,13 +50,20 @@ impl Scores {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sample counts are far below 2^52")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "sample counts are far below 2^52"
+)]
 fn ratio(part: i64, whole: i64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 /// Scores the model on every sample of a prepared loader, over all ranks.
-pub fn evaluate<D, C>(
+pub(crate) fn evaluate<D, C>(
     accelerator: &Accelerator,
     model: &BertForSequenceClassification,
     batches: &DataLoaderShard<D, C>,
@@ -67,11 +76,14 @@ where
     let mut scores = Scores::default();
     for batch in batches {
         let mut batch = batch?;
-        let labels = batch.labels.take().ok_or_else(|| accelerate::Error::Argument {
-            operation: "evaluation",
-            expected: "labels in every batch".to_owned(),
-            found: "none".to_owned(),
-        })?;
+        let labels = batch
+            .labels
+            .take()
+            .ok_or_else(|| accelerate::Error::Argument {
+                operation: "evaluation",
+                expected: "labels in every batch".to_owned(),
+                found: "none".to_owned(),
+            })?;
         let predictions = tch::no_grad(|| {
             Ok::<_, accelerate::Error>(model.call(batch)?.logits.f_argmax(-1, false)?)
         })?;
@@ -90,7 +102,10 @@ mod tests {
     fn scores_are_those_of_the_textbook() {
         let mut scores = Scores::default();
         scores
-            .add(&Tensor::from_slice(&[1i64, 1, 0, 0, 1]), &Tensor::from_slice(&[1i64, 0, 0, 1, 1]))
+            .add(
+                &Tensor::from_slice(&[1i64, 1, 0, 0, 1]),
+                &Tensor::from_slice(&[1i64, 0, 0, 1, 1]),
+            )
             .unwrap();
         assert_eq!(scores.samples(), 5);
         assert!((scores.accuracy() - 0.6).abs() < 1e-12);

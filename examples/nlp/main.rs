@@ -11,6 +11,8 @@
 mod arguments;
 mod evaluation;
 mod measurement;
+mod model_folder;
+mod output;
 mod snippets;
 mod training;
 
@@ -31,7 +33,10 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "this is where a program says why it failed")]
+#[expect(
+    clippy::print_stderr,
+    reason = "this is where a program says why it failed"
+)]
 fn report(error: &dyn Error) {
     eprintln!("error: {error}");
     let mut cause = error.source();

@@ -13,7 +13,7 @@ const STARTED: &str = "ACCELERATE_BENCH_T0";
 
 /// What one rank measured.
 #[derive(Debug, Serialize)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     first_step_s: Option<f64>,
     step_s: Vec<f64>,
     peak_rss_bytes: Option<u64>,
@@ -26,27 +26,31 @@ pub struct Measurement {
 
 impl Measurement {
     /// Starts the clock of the first step.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             first_step_s: None,
             step_s: Vec::new(),
             peak_rss_bytes: None,
             losses: Vec::new(),
-            started: env::var(STARTED).ok().and_then(|t| t.parse().ok()).unwrap_or_else(now),
+            started: env::var(STARTED)
+                .ok()
+                .and_then(|t| t.parse().ok())
+                .unwrap_or_else(now),
             last: Instant::now(),
         }
     }
 
     /// Ends a step and starts the next.
-    pub fn step(&mut self, loss: f64) {
-        self.first_step_s.get_or_insert_with(|| now() - self.started);
+    pub(crate) fn step(&mut self, loss: f64) {
+        self.first_step_s
+            .get_or_insert_with(|| now() - self.started);
         self.losses.push(loss);
         self.step_s.push(self.last.elapsed().as_secs_f64());
         self.last = Instant::now();
     }
 
     /// Writes the numbers of this rank to `PATH.rankN.json`.
-    pub fn write(mut self, path: &Path, rank: usize) -> io::Result<()> {
+    pub(crate) fn write(mut self, path: &Path, rank: usize) -> io::Result<()> {
         self.peak_rss_bytes = peak_memory();
         let mut file = path.as_os_str().to_owned();
         file.push(format!(".rank{rank}.json"));
@@ -56,12 +60,17 @@ impl Measurement {
 }
 
 fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs_f64()
 }
 
 /// The most memory that this process held; Linux only.
 fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }

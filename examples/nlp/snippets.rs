@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 /// A line of a review.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snippet {
+pub(crate) struct Snippet {
     /// What it says.
-    pub text: String,
+    pub(crate) text: String,
     /// Whether people rated it above zero.
-    pub positive: bool,
+    pub(crate) positive: bool,
 }
 
 /// Why the data cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum DataError {
+pub(crate) enum DataError {
     /// The file cannot be read.
     #[error("cannot read the snippets `{}`; `cargo xtask setup` fetches them", path.display())]
     Read {
@@ -48,9 +48,14 @@ pub enum DataError {
 }
 
 /// Reads all snippets and holds the last ones out: training part, held-out part.
-pub fn read(path: &Path, held_out: usize) -> Result<(Vec<Snippet>, Vec<Snippet>), DataError> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+pub(crate) fn read(
+    path: &Path,
+    held_out: usize,
+) -> Result<(Vec<Snippet>, Vec<Snippet>), DataError> {
+    let text = fs::read_to_string(path).map_err(|source| DataError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     let mut snippets = text
         .lines()
         .enumerate()
@@ -63,18 +68,31 @@ pub fn read(path: &Path, held_out: usize) -> Result<(Vec<Snippet>, Vec<Snippet>)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let found = snippets.len();
-    let training = found.checked_sub(held_out).filter(|&left| left > 0).ok_or_else(|| {
-        DataError::TooFew { path: path.to_owned(), found, held_out }
-    })?;
+    let training = found
+        .checked_sub(held_out)
+        .filter(|&left| left > 0)
+        .ok_or_else(|| DataError::TooFew {
+            path: path.to_owned(),
+            found,
+            held_out,
+        })?;
     let evaluation = snippets.split_off(training);
     Ok((snippets, evaluation))
 }
 
 fn parse(line: &str) -> Option<Snippet> {
     let mut fields = line.splitn(3, '\t').skip(1);
-    let rating: f64 = fields.next()?.trim().parse().ok()?;
+    let rating = fields
+        .next()?
+        .trim()
+        .parse()
+        .ok()
+        .filter(|rating: &f64| rating.is_finite())?;
     let text = fields.next()?.to_owned();
-    Some(Snippet { text, positive: rating > 0.0 })
+    Some(Snippet {
+        text,
+        positive: rating > 0.0,
+    })
 }
 
 #[cfg(test)]
@@ -91,20 +109,40 @@ mod tests {
     fn ratings_become_labels_and_the_last_lines_are_held_out() {
         let file = file("1\t-0.5\tso so\r\n2\t2.25\ta joy\twith a tab\r\n3\t0\tneither");
         let (training, held_out) = read(file.path(), 1).unwrap();
-        assert_eq!(training[1], Snippet { text: "a joy\twith a tab".into(), positive: true });
+        assert_eq!(
+            training[1],
+            Snippet {
+                text: "a joy\twith a tab".into(),
+                positive: true
+            }
+        );
         assert!(!training[0].positive);
-        assert_eq!(held_out, [Snippet { text: "neither".into(), positive: false }]);
+        assert_eq!(
+            held_out,
+            [Snippet {
+                text: "neither".into(),
+                positive: false
+            }]
+        );
     }
 
     #[test]
     fn bad_data_is_named() {
         let broken = file("1\t2\tgood\nno tabs");
         let error = read(broken.path(), 0).unwrap_err().to_string();
-        assert!(error.contains("line 2") && error.contains("`no tabs`"), "{error}");
+        assert!(
+            error.contains("line 2") && error.contains("`no tabs`"),
+            "{error}"
+        );
+        let no_number = read(file("1\tnan\tgood").path(), 0);
+        assert!(matches!(no_number, Err(DataError::Line { line: 1, .. })));
         for (content, held_out) in [("", 0), ("1\t2\tgood", 1), ("1\t2\tgood", 7)] {
             let error = read(file(content).path(), held_out).unwrap_err();
             assert!(matches!(error, DataError::TooFew { .. }), "{error}");
         }
-        assert!(matches!(read(Path::new("/nowhere"), 0), Err(DataError::Read { .. })));
+        assert!(matches!(
+            read(Path::new("/nowhere"), 0),
+            Err(DataError::Read { .. })
+        ));
     }
 }

@@ -1,16 +1,11 @@
 //! The job itself.
 
 use std::error::Error;
-use std::fs;
-use std::path::Path;
 use std::time::Instant;
 
-use accelerate::checkpoint::{Metadata, save_weights};
 use accelerate::data::{Collate, DataLoader};
-use accelerate::nn::{Factory, Forward, Module};
-use accelerate::optim::{
-    AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup,
-};
+use accelerate::nn::{Forward, Module};
+use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::{Accelerator, tch::Tensor};
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
 use accelerate_models::tokenizer::TextTokenizer;
@@ -20,6 +15,7 @@ use crate::arguments::Arguments;
 use crate::evaluation::evaluate;
 use crate::measurement::Measurement;
 use crate::snippets::{self, Snippet};
+use crate::{model_folder, output};
 
 type BoxError = Box<dyn Error>;
 
@@ -27,19 +23,32 @@ type BoxError = Box<dyn Error>;
 const WARMUP: f64 = 0.1;
 
 /// Trains and evaluates as the arguments say.
-pub fn run(arguments: &Arguments) -> Result<(), BoxError> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     start_log();
-    let (training, held_out) = snippets::read(&arguments.data, arguments.held_out)?;
-    let tokenizer = TextTokenizer::from_folder(&arguments.model)?;
+    let (training, held_out) = snippets::read(&arguments.data, arguments.held_out.get())?;
     let accelerator = Accelerator::new()?;
+    let source = arguments.model.fetch_together(accelerator.state())?;
+    let (tokenizer, config) = model_folder::read(&source, arguments)?;
     tch::manual_seed(arguments.seed);
 
-    let model = BertForSequenceClassification::from_folder(&arguments.model, 2, &Factory::default())?;
+    let model = model_folder::load(&source, &config)?;
     model.train(true);
-    let parameters: Vec<Tensor> =
-        model.parameters().into_iter().map(|p| p.tensor().shallow_clone()).collect();
-    let optimizer = AdamW::new(parameters, AdamWConfig { lr: arguments.lr, ..Default::default() })?;
-    let collate = Batches { tokenizer, max_length: arguments.max_length };
+    let parameters: Vec<Tensor> = model
+        .parameters()
+        .into_iter()
+        .map(|p| p.tensor().shallow_clone())
+        .collect();
+    let optimizer = AdamW::new(
+        parameters,
+        AdamWConfig {
+            lr: arguments.lr,
+            ..Default::default()
+        },
+    )?;
+    let collate = Batches {
+        tokenizer,
+        max_length: arguments.max_length.get(),
+    };
     let batches = loader(training, arguments, collate.clone(), true)?;
     let held_out = loader(held_out, arguments, collate, false)?;
     // The prepared schedule moves once per rank at each step: it is as long as the unprepared loader.
@@ -49,6 +58,13 @@ pub fn run(arguments: &Arguments) -> Result<(), BoxError> {
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
 
+    if let Some(folder) = arguments
+        .output
+        .as_deref()
+        .filter(|_| accelerator.is_main_process())
+    {
+        output::prepare(folder)?;
+    }
     let mut measurement = Measurement::start();
     for epoch in 0..arguments.epochs {
         let bar = progress(&accelerator, batches.len(), epoch, arguments.epochs);
@@ -62,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<(), BoxError> {
 
             let loss = loss.f_double_value(&[])?;
             measurement.step(loss);
-            let samples = step * (arguments.batch_size * accelerator.num_processes()) as u64;
+            let samples = step * (arguments.batch_size.get() * accelerator.num_processes()) as u64;
             bar.set_message(format!(
                 "loss {loss:.4}, lr {:.2e}, {:.0} samples/s",
                 scheduler.last_lr()[0],
@@ -85,14 +101,22 @@ pub fn run(arguments: &Arguments) -> Result<(), BoxError> {
             start.elapsed().as_secs_f64(),
         ));
     }
-    if let Some(output) = &arguments.output {
-        save(&accelerator, &accelerator.unwrap_model(model), &arguments.model, output)?;
+    if let Some(folder) = &arguments.output {
+        let model = accelerator.unwrap_model(model);
+        if accelerator.is_main_process() {
+            output::save(&model, &source, folder)?;
+            accelerator.print(format!("saved the model to {}", folder.display()));
+        }
+        accelerator.wait_for_everyone()?;
     }
     finish(&accelerator, arguments, measurement)
 }
 
 fn loss_of(model: &BertForSequenceClassification, batch: BertInput) -> Result<Tensor, BoxError> {
-    model.call(batch)?.loss.ok_or_else(|| "the batch has no labels".into())
+    model
+        .call(batch)?
+        .loss
+        .ok_or_else(|| "the batch has no labels".into())
 }
 
 /// Snippets to token ids, padded to the longest of the batch.
@@ -107,13 +131,18 @@ impl Collate<Snippet> for Batches {
 
     fn collate(&self, items: Vec<Snippet>) -> accelerate::Result<BertInput> {
         let texts: Vec<&str> = items.iter().map(|snippet| snippet.text.as_str()).collect();
-        let encodings =
-            self.tokenizer.encode_each(&texts, self.max_length).map_err(accelerate::Error::data)?;
+        let encodings = self
+            .tokenizer
+            .encode_each(&texts, self.max_length)
+            .map_err(accelerate::Error::data)?;
         let tokens = self
             .tokenizer
             .batch(&encodings.iter().collect::<Vec<_>>())
             .map_err(accelerate::Error::data)?;
-        let labels: Vec<i64> = items.iter().map(|snippet| i64::from(snippet.positive)).collect();
+        let labels: Vec<i64> = items
+            .iter()
+            .map(|snippet| i64::from(snippet.positive))
+            .collect();
         Ok(BertInput {
             input_ids: tokens.input_ids,
             attention_mask: Some(tokens.attention_mask),
@@ -130,7 +159,7 @@ fn loader(
     shuffle: bool,
 ) -> accelerate::Result<DataLoader<Vec<Snippet>, Batches>> {
     DataLoader::builder(snippets)
-        .batch_size(arguments.batch_size)
+        .batch_size(arguments.batch_size.get())
         .shuffle(shuffle)
         .collate(collate)
         .num_workers(1)
@@ -152,30 +181,9 @@ fn progress(accelerator: &Accelerator, steps: usize, epoch: u64, epochs: u64) ->
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(steps as u64).with_prefix(format!("epoch {}/{epochs}", epoch + 1));
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg} [{elapsed}<{eta}]");
+    let style =
+        ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg} [{elapsed}<{eta}]");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// Writes the model as a folder that can be loaded again, on rank 0.
-fn save(
-    accelerator: &Accelerator,
-    model: &BertForSequenceClassification,
-    source: &Path,
-    output: &Path,
-) -> Result<(), BoxError> {
-    if accelerator.is_main_process() {
-        fs::create_dir_all(output)
-            .map_err(|e| format!("cannot make the folder `{}`: {e}", output.display()))?;
-        for file in ["config.json", "tokenizer.json"] {
-            fs::copy(source.join(file), output.join(file))
-                .map_err(|e| format!("cannot copy `{file}` to `{}`: {e}", output.display()))?;
-        }
-        let path = output.join("model.safetensors");
-        save_weights(model, &path, &Metadata::pytorch())?;
-        accelerator.print(format!("saved the model to {}", output.display()));
-    }
-    accelerator.wait_for_everyone()?;
-    Ok(())
 }
 
 fn finish(
@@ -186,7 +194,12 @@ fn finish(
     if let Some(path) = &arguments.bench_json {
         measurement
             .write(path, accelerator.process_index())
-            .map_err(|e| format!("cannot write the measurement beside `{}`: {e}", path.display()))?;
+            .map_err(|e| {
+                format!(
+                    "cannot write the measurement beside `{}`: {e}",
+                    path.display()
+                )
+            })?;
     }
     Ok(())
 }

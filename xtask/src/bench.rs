@@ -109,11 +109,10 @@ impl Bench<'_> {
         demo::launch(&self.binaries)
     }
 
+    /// PyTorch's own launcher: the original's starts one process only where no MPI is set up.
     fn original(&self) -> Command {
-        let mut command = Command::new(self.env.program("accelerate"));
-        command
-            .args(["launch", "--cpu", "--num_processes", "2"])
-            .arg(PEER_SCRIPT);
+        let mut command = Command::new(self.env.program("torchrun"));
+        command.args(["--nproc_per_node", "2", PEER_SCRIPT]);
         command
             .env("HF_HUB_OFFLINE", "1")
             .env("TOKENIZERS_PARALLELISM", "false");

@@ -13,18 +13,9 @@ use crate::workspace::Workspace;
 const PYTHON_VARIABLE: &str = "ACCELERATE_PARITY_PYTHON";
 
 /// The tests that start Python, and those that read the recorded numbers.
-const TESTS: [&[&str]; 2] = [
-    &["build", "--package", "accelerate-cli"],
-    &[
-        "test",
-        "--package=accelerate-torch",
-        "--package=accelerate-rs",
-        "--package=accelerate-models",
-        "parity",
-        "--",
-        "--nocapture",
-    ],
-];
+///
+/// The whole workspace, since choosing packages would build shared dependencies again.
+const TESTS: [&str; 5] = ["test", "--workspace", "parity", "--", "--nocapture"];
 
 /// Records again, compares, and runs the tests of both kinds.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
@@ -39,11 +30,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
             .arg(workspace.path("tests/parity/fixtures"))
             .current_dir(workspace.path("")),
     )?;
-    for words in TESTS {
-        step::command(
-            &format!("cargo {}", words.join(" ")),
-            workspace.cargo().args(words).env(PYTHON_VARIABLE, &python),
-        )?;
-    }
-    Ok(())
+    step::command(
+        &format!("cargo {}", TESTS.join(" ")),
+        workspace.cargo().args(TESTS).env(PYTHON_VARIABLE, &python),
+    )
 }

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::hub::{FolderFault, HubId, HubIdFault};
+
 /// What can go wrong while a model or its tokenizer is made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -66,6 +68,91 @@ pub enum Error {
         max_length: usize,
         /// How many special tokens each sequence has.
         special: usize,
+    },
+    /// A text names neither a folder that exists nor a model of the hub.
+    #[error(
+        "`{value}` names no model: as a folder, {folder}; as a hub id, {hub}; give a folder with \
+         `config.json`, `model.safetensors` and `tokenizer.json`, or an id such as `owner/name`"
+    )]
+    ModelSource {
+        /// The text.
+        value: String,
+        /// Why it is no folder.
+        folder: FolderFault,
+        /// Why it is no id.
+        hub: HubIdFault,
+    },
+    /// A model is on the hub, and this program is built without the way there.
+    #[error(
+        "`{id}` is no folder here; to have it fetched from the hub, build with the feature `hub`: \
+         `cargo build -p accelerate-examples --features hub`"
+    )]
+    HubFeature {
+        /// The model.
+        id: HubId,
+    },
+    /// A file is not in the cache, and the hub may not be asked.
+    #[error("`{file}` of `{id}` is not in the cache `{}`; {remedy}", cache.display())]
+    HubNotCached {
+        /// The model.
+        id: HubId,
+        /// The file.
+        file: String,
+        /// The folder of the cache.
+        cache: PathBuf,
+        /// Why the hub is not asked, and what to do.
+        remedy: &'static str,
+    },
+    /// The environment does not say where files from the hub are kept.
+    #[error("`{id}` has no place on this machine: there is no home folder; set `HF_HOME`")]
+    HubNoHome {
+        /// The model.
+        id: HubId,
+    },
+    /// The hub does not know the model, its revision or a file of it.
+    #[error(
+        "{endpoint} has no `{file}` for `{id}`; check the name and the revision: a model holds \
+         `config.json`, `tokenizer.json`, and `model.safetensors` or its index"
+    )]
+    HubNotFound {
+        /// The model.
+        id: HubId,
+        /// The file.
+        file: String,
+        /// The address of the hub.
+        endpoint: String,
+    },
+    /// The hub does not show the model to this user.
+    #[error(
+        "{endpoint} does not give `{file}` of `{id}` to this user; check the name, accept the \
+         conditions of the model, and set `HF_TOKEN` to a token that may read it"
+    )]
+    HubAccess {
+        /// The model.
+        id: HubId,
+        /// The file.
+        file: String,
+        /// The address of the hub.
+        endpoint: String,
+        /// What the hub says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A file did not come from the hub whole.
+    #[error(
+        "cannot fetch `{file}` of `{id}` from {endpoint}; try again, or give a folder that holds \
+         the model"
+    )]
+    HubFetch {
+        /// The model.
+        id: HubId,
+        /// The file.
+        file: String,
+        /// The address of the hub.
+        endpoint: String,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

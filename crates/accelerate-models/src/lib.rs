@@ -5,13 +5,16 @@
 //!
 //! | module | room for |
 //! | --- | --- |
+//! | [`hub`] | where a model comes from: a folder or the hub |
 //! | [`bert`] | BERT, bare and with a sequence-classification head |
 //! | [`tokenizer`] | text to token ids |
 #![forbid(unsafe_code)]
 
 pub mod bert;
 mod error;
+pub mod hub;
 pub mod tokenizer;
 
 pub use error::{Error, Result};
+pub use hub::{HubId, ModelSource};
 pub use tokenizer::{EncodedBatch, Encoding, TextTokenizer};

@@ -1,13 +1,30 @@
-//! Twenty steps of fine-tuning against the losses that `tests/parity` recorded from transformers.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+//! Twenty steps of fine-tuning through the whole library, against the losses of PyTorch.
+//!
+//! `tests/parity/record.py` recorded them from transformers' BERT, on one process and, with
+//! `DistributedDataParallel` over Gloo, on two.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use accelerate::nn::{Factory, Forward, Module};
+use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
+use accelerate::{Accelerator, Result};
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
-use accelerate_torch::{autograd, fused};
+use accelerate_testkit::{Rank, ranks};
+use accelerate_torch::storage::with_bytes;
 use serde_json::Value;
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
+
+/// Relative; the recorded machine's matrix kernels may differ in the last bits.
+const TOLERANCE: f64 = 1e-6;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/fixtures")
+}
+
+fn recorded() -> Value {
+    let text = std::fs::read(fixtures().join("bert_finetune.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
 
 /// A list of numbers, or of lists of them, as int64.
 fn integers(value: &Value) -> Tensor {
@@ -19,12 +36,17 @@ fn integers(value: &Value) -> Tensor {
     Tensor::stack(&rows.iter().map(integers).collect::<Vec<_>>(), 0)
 }
 
-#[test]
-fn losses_of_twenty_steps_are_those_of_transformers() {
-    tch::set_num_threads(1);
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/fixtures");
-    let recorded = std::fs::read(fixtures.join("bert_finetune.json")).unwrap();
-    let recorded: Value = serde_json::from_slice(&recorded).unwrap();
+fn input(batch: &Value) -> BertInput {
+    BertInput {
+        input_ids: integers(&batch["input_ids"]),
+        attention_mask: Some(integers(&batch["attention_mask"])),
+        token_type_ids: Some(integers(&batch["token_type_ids"])),
+        labels: Some(integers(&batch["labels"])),
+    }
+}
+
+/// The recorded starting point, in a folder as the hub has them.
+fn starting_model(recorded: &Value) -> BertForSequenceClassification {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("config.json"),
@@ -32,87 +54,107 @@ fn losses_of_twenty_steps_are_those_of_transformers() {
     )
     .unwrap();
     std::fs::copy(
-        fixtures.join("bert_tiny.safetensors"),
+        fixtures().join("bert_tiny.safetensors"),
         folder.path().join("model.safetensors"),
     )
     .unwrap();
     let model =
         BertForSequenceClassification::from_folder(folder.path(), 2, &Factory::default()).unwrap();
     model.train(true);
+    model
+}
 
-    let parameters: Vec<Tensor> = model
+fn parameters(model: &BertForSequenceClassification) -> Vec<Tensor> {
+    model
         .parameters()
-        .iter()
+        .into_iter()
         .map(|one| one.tensor().shallow_clone())
-        .collect();
-    let zeros = || {
-        parameters
-            .iter()
-            .map(|one| one.detach().zeros_like())
-            .collect::<Vec<Tensor>>()
+        .collect()
+}
+
+/// Every rank has the bytes of rank 0.
+fn assert_equal_weights(
+    accelerator: &Accelerator,
+    parameters: &[Tensor],
+    step: usize,
+) -> Result<()> {
+    let Some(group) = accelerator.state().process_group() else {
+        return Ok(());
     };
-    let (averages, squares) = (zeros(), zeros());
+    let mut own = Vec::new();
+    for parameter in parameters {
+        with_bytes(&parameter.detach(), |bytes| own.extend_from_slice(bytes))?;
+    }
+    let all = group.all_gather_bytes(&own)?;
+    assert!(
+        all.iter().all(|bytes| *bytes == all[0]),
+        "weights differ after step {step}"
+    );
+    Ok(())
+}
+
+fn finetune(rank: Rank) -> Result<()> {
+    tch::set_num_threads(1);
+    let recorded = recorded();
+    let runs = recorded["runs"].as_array().unwrap();
+    let run = runs
+        .iter()
+        .find(|run| run["world_size"] == rank.world())
+        .unwrap();
+    let expected = &run["ranks"][rank.index()];
     let training = &recorded["training"];
     let setting = |key: &str| training[key].as_f64().unwrap();
-    let rank = &recorded["runs"][0]["ranks"][0];
-    let mut different = 0;
-    for (step, (batches, expected)) in recorded["batches"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .zip(rank["losses"].as_array().unwrap())
-        .enumerate()
-    {
-        let batch = &batches[0];
-        let input = BertInput {
-            input_ids: integers(&batch["input_ids"]),
-            attention_mask: Some(integers(&batch["attention_mask"])),
-            token_type_ids: Some(integers(&batch["token_type_ids"])),
-            labels: Some(integers(&batch["labels"])),
-        };
-        let loss = model.call(input).unwrap().loss.unwrap();
-        let (found, expected) = (loss.double_value(&[]), expected.as_f64().unwrap());
-        assert!(
-            (found - expected).abs() <= 1e-6 * expected,
-            "step {step}: {found} {expected}"
+
+    let model = starting_model(&recorded);
+    let config = AdamWConfig {
+        lr: setting("lr"),
+        weight_decay: setting("weight_decay"),
+        ..AdamWConfig::default()
+    };
+    let optimizer = AdamW::new(parameters(&model), config)?;
+    let count = |key: &str| training[key].as_u64().unwrap();
+    let scheduler = linear_schedule_with_warmup(&optimizer, count("warmup_steps"), count("steps"));
+    // The recorded loop steps its schedule once per update, whatever the number of processes.
+    let accelerator = Accelerator::builder()
+        .step_scheduler_with_optimizer(false)
+        .build()?;
+    assert_eq!(accelerator.num_processes(), rank.world());
+    let (model, mut optimizer, mut scheduler) =
+        accelerator.prepare((model, optimizer, scheduler))?;
+    let trained = parameters(&model);
+
+    let mut exact = 0;
+    let batches = recorded["batches"].as_array().unwrap();
+    for (step, batch) in batches.iter().enumerate() {
+        assert_eq!(
+            scheduler.last_lr()[0],
+            expected["lr"][step].as_f64().unwrap()
         );
-        different += usize::from(found != expected);
-        loss.f_backward().unwrap();
-        let gradients: Vec<Tensor> = parameters
-            .iter()
-            .map(|one| autograd::grad(one).unwrap().unwrap())
-            .collect();
-        let count = (step + 1) as f64;
-        let steps: Vec<Tensor> = parameters
-            .iter()
-            .map(|_| Tensor::full([] as [i64; 0], count, (Kind::Float, Device::Cpu)))
-            .collect();
-        let settings = fused::AdamStep {
-            lr: rank["lr"][step].as_f64().unwrap(),
-            beta1: training["betas"][0].as_f64().unwrap(),
-            beta2: training["betas"][1].as_f64().unwrap(),
-            weight_decay: setting("weight_decay"),
-            eps: setting("eps"),
-            amsgrad: false,
-            maximize: false,
-        };
-        let state = fused::AdamState {
-            exp_avgs: &averages,
-            exp_avg_sqs: &squares,
-            max_exp_avg_sqs: &[],
-            steps: &steps,
-        };
-        fused::adamw(
-            &parameters,
-            &gradients,
-            state,
-            &settings,
-            fused::GradScale::default(),
-        )
-        .unwrap();
-        parameters
-            .iter()
-            .for_each(|one| autograd::set_grad(one, None).unwrap());
+        let loss = model.call(input(&batch[rank.index()]))?.loss.unwrap();
+        accelerator.backward(&loss)?;
+        optimizer.step()?;
+        scheduler.step()?;
+        optimizer.zero_grad()?;
+        let (found, wanted) = (
+            loss.double_value(&[]),
+            expected["losses"][step].as_f64().unwrap(),
+        );
+        assert!(
+            (found - wanted).abs() <= TOLERANCE * wanted,
+            "step {step}: {found}, not {wanted}"
+        );
+        exact += usize::from(found == wanted);
+        assert_equal_weights(&accelerator, &trained, step)?;
     }
-    println!("{different} of 20 losses differ in their last bits");
+    assert_eq!(batches.len(), 20);
+    println!(
+        "rank {}: {exact} of 20 losses equal to the last bit",
+        rank.index()
+    );
+    Ok(())
+}
+
+#[test]
+fn parity_of_twenty_losses_on_one_process_and_on_two() {
+    ranks(&[1, 2], finetune);
 }

@@ -31,10 +31,7 @@ pub struct RankOutput {
 ///
 /// # Panics
 /// If a rank fails or the minute is over, as tests report failures.
-pub fn ranks<E: Into<Box<dyn Error>>>(
-    worlds: &[usize],
-    body: impl FnOnce(Rank) -> Result<(), E>,
-) {
+pub fn ranks<E: Into<Box<dyn Error>>>(worlds: &[usize], body: impl FnOnce(Rank) -> Result<(), E>) {
     ranks_within(DEADLINE, worlds, body);
 }
 
@@ -57,7 +54,10 @@ pub fn ranks_within<E: Into<Box<dyn Error>>>(
     for &world in worlds {
         let outputs = start_ranks(world, deadline, |rank| same_test(&test, rank))
             .unwrap_or_else(|error| fail(&format!("cannot start {world} ranks: {error}")));
-        if outputs.iter().any(|output| !output.status.is_some_and(|s| s.success())) {
+        if outputs
+            .iter()
+            .any(|output| !output.status.is_some_and(|s| s.success()))
+        {
             fail(&report(world, deadline, &outputs));
         }
     }
@@ -88,7 +88,11 @@ pub fn start_ranks(
         if running.iter().all(|rank| rank.status.is_some()) {
             break;
         }
-        if !failed && running.iter().any(|rank| rank.status.is_some_and(|s| !s.success())) {
+        if !failed
+            && running
+                .iter()
+                .any(|rank| rank.status.is_some_and(|s| !s.success()))
+        {
             failed = true;
             end = end.min(Instant::now() + Duration::from_secs(1));
         }
@@ -115,11 +119,13 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let readers = [
-            read_all(child.stdout.take()),
-            read_all(child.stderr.take()),
-        ];
-        Ok(Self { rank, child, status: None, readers })
+        let readers = [read_all(child.stdout.take()), read_all(child.stderr.take())];
+        Ok(Self {
+            rank,
+            child,
+            status: None,
+            readers,
+        })
     }
 
     fn look(&mut self) -> io::Result<()> {
@@ -140,7 +146,11 @@ impl Running {
             .flat_map(|reader| reader.join().unwrap_or_default())
             .collect::<Vec<u8>>();
         let text = String::from_utf8_lossy(&text).into_owned();
-        RankOutput { rank: self.rank, status: self.status, text }
+        RankOutput {
+            rank: self.rank,
+            status: self.status,
+            text,
+        }
     }
 }
 
@@ -181,10 +191,16 @@ fn free_port() -> io::Result<u16> {
 fn report(world: usize, deadline: Duration, outputs: &[RankOutput]) -> String {
     let mut text = format!("a run with {world} ranks failed (deadline {deadline:?})\n");
     for output in outputs {
-        let status = output
-            .status
-            .map_or_else(|| "ended by the test".to_owned(), |status| status.to_string());
-        let _ = writeln!(text, "--- rank {}: {status}\n{}", output.rank, output.text.trim_end());
+        let status = output.status.map_or_else(
+            || "ended by the test".to_owned(),
+            |status| status.to_string(),
+        );
+        let _ = writeln!(
+            text,
+            "--- rank {}: {status}\n{}",
+            output.rank,
+            output.text.trim_end()
+        );
     }
     text
 }

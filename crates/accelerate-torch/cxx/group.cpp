@@ -355,10 +355,6 @@ Status* acc_work_is_completed(WorkPtr* work, bool* out) {
   return guard([&] { *out = (*work)->isCompleted(); });
 }
 
-Status* acc_work_source(WorkPtr* work, int* out) {
-  return guard([&] { *out = (*work)->sourceRank(); });
-}
-
 Status* acc_work_sequence(WorkPtr* work, uint64_t* out) {
   return guard([&] { *out = (*work)->getSequencenumber(); });
 }

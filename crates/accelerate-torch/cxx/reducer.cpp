@@ -41,6 +41,8 @@ class RustCommHook : public c10d::CommHookInterface {
 
 struct SharedReducer {
   std::shared_ptr<c10d::Reducer> reducer;
+  // The reducer writes into it without asking whether there is one.
+  std::shared_ptr<c10d::Logger> logger;
   // Whether the first pass of a static graph is still to come.
   bool first_static_pass;
 };
@@ -123,7 +125,9 @@ Status* acc_reducer_new(Group* group, const Tensor* const* params, size_t count,
         options->bucket_view, param_names, options->first_bucket_bytes, /*skip_all_reduce_unused_params=*/false,
         /*use_python_reducer=*/false, std::vector<int64_t>{});
     if (options->static_graph) reducer->set_static_graph();
-    *out = new SharedReducer{std::move(reducer), options->static_graph};
+    auto logger = std::make_shared<c10d::Logger>(reducer);
+    reducer->set_logger(logger);
+    *out = new SharedReducer{std::move(reducer), std::move(logger), options->static_graph};
   });
 }
 

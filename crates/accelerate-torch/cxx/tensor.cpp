@@ -157,13 +157,15 @@ Status* acc_synchronize(int32_t type, int32_t index) {
   });
 }
 
-// Blocks up to `bytes` stay in the process when freed. Answers 0 where the allocator has no such switch.
-int32_t acc_keep_freed_blocks(size_t bytes) {
+// Freed memory stays in the process up to `bytes`. Answers false where the allocator has no such switch.
+bool acc_keep_freed_memory(size_t bytes) {
 #ifdef __GLIBC__
+  // Blocks above this size are always given back; glibc accepts no more than half an arena.
+  constexpr int kLargestKept = 4 * 1024 * 1024 * sizeof(long);
   const int limit = bytes > INT32_MAX ? INT32_MAX : static_cast<int>(bytes);
-  return mallopt(M_MMAP_THRESHOLD, limit) == 1 && mallopt(M_TRIM_THRESHOLD, limit) == 1;
+  return mallopt(M_MMAP_THRESHOLD, std::min(limit, kLargestKept)) == 1 && mallopt(M_TRIM_THRESHOLD, limit) == 1;
 #else
-  return 0;
+  return false;
 #endif
 }
 

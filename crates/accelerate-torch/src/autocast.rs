@@ -26,10 +26,23 @@ pub struct AutocastState {
 /// If libtorch has no autocast for that device.
 pub fn state(device: Device) -> Result<AutocastState> {
     let (device_type, _) = raw_device(device)?;
-    let mut now = ffi::AutocastState { enabled: false, kind: 0, cache: false };
+    let mut now = ffi::AutocastState {
+        enabled: false,
+        kind: 0,
+        cache: false,
+    };
     // SAFETY: the struct is written before it is read.
-    unsafe { check("autocast state", ffi::acc_autocast_state(device_type, &mut now))? };
-    Ok(AutocastState { enabled: now.enabled, kind: now.kind, cache: now.cache })
+    unsafe {
+        check(
+            "autocast state",
+            ffi::acc_autocast_state(device_type, &mut now),
+        )?
+    };
+    Ok(AutocastState {
+        enabled: now.enabled,
+        kind: now.kind,
+        cache: now.cache,
+    })
 }
 
 /// Sets autocast for one device type in this thread, until it is dropped.
@@ -51,7 +64,11 @@ impl AutocastGuard {
     /// If libtorch has no autocast for that device.
     pub fn enter(device: Device, enabled: bool, kind: Kind, cache: bool) -> Result<Self> {
         let (device_type, _) = raw_device(device)?;
-        let mut before = ffi::AutocastState { enabled: false, kind: 0, cache: false };
+        let mut before = ffi::AutocastState {
+            enabled: false,
+            kind: 0,
+            cache: false,
+        };
         // SAFETY: the struct is written before it is read.
         unsafe {
             check(
@@ -59,9 +76,16 @@ impl AutocastGuard {
                 ffi::acc_autocast_enter(device_type, enabled, number(kind), cache, &mut before),
             )?;
         }
-        let before =
-            AutocastState { enabled: before.enabled, kind: before.kind, cache: before.cache };
-        Ok(Self { device_type, before, _not_send: PhantomData })
+        let before = AutocastState {
+            enabled: before.enabled,
+            kind: before.kind,
+            cache: before.cache,
+        };
+        Ok(Self {
+            device_type,
+            before,
+            _not_send: PhantomData,
+        })
     }
 }
 
@@ -74,7 +98,12 @@ impl Drop for AutocastGuard {
         };
         // SAFETY: the struct is alive for the call. A device type that could be entered can be
         // left, so there is no error to report.
-        let _ = unsafe { check("leave autocast", ffi::acc_autocast_leave(self.device_type, &before)) };
+        let _ = unsafe {
+            check(
+                "leave autocast",
+                ffi::acc_autocast_leave(self.device_type, &before),
+            )
+        };
     }
 }
 

@@ -45,7 +45,10 @@ impl GradBucket {
         let mut out = ptr::null_mut();
         // SAFETY: the bucket is alive; the shim gives the handle up.
         unsafe {
-            check("bucket buffer", ffi::acc_bucket_buffer(self.handle.as_ptr(), &mut out))?;
+            check(
+                "bucket buffer",
+                ffi::acc_bucket_buffer(self.handle.as_ptr(), &mut out),
+            )?;
             Ok(own(out))
         }
     }
@@ -128,10 +131,18 @@ mod tests {
 
     #[test]
     fn buckets_are_filled_up_to_their_limits() -> Result<()> {
-        let tensors = [(100, Kind::Float), (50, Kind::Float), (200, Kind::Float), (10, Kind::Double)]
-            .map(|(n, kind)| meta::empty(&[n], kind));
+        let tensors = [
+            (100, Kind::Float),
+            (50, Kind::Float),
+            (200, Kind::Float),
+            (10, Kind::Double),
+        ]
+        .map(|(n, kind)| meta::empty(&[n], kind));
         let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
-        assert_eq!(assign_buckets(&tensors, &[400, 800])?, [vec![0], vec![1, 2], vec![3]]);
+        assert_eq!(
+            assign_buckets(&tensors, &[400, 800])?,
+            [vec![0], vec![1, 2], vec![3]]
+        );
         assert!(assign_buckets(&[], &[400]).is_err());
         Ok(())
     }

@@ -80,7 +80,12 @@ pub(crate) fn raw_device(device: Device) -> Result<(i32, i32)> {
 pub fn place(tensor: &Tensor) -> Result<Place> {
     let (mut device_type, mut index) = (0, 0);
     // SAFETY: the tensor is alive and both numbers are written before they are read.
-    unsafe { check("device", ffi::acc_device(raw(tensor), &mut device_type, &mut index))? };
+    unsafe {
+        check(
+            "device",
+            ffi::acc_device(raw(tensor), &mut device_type, &mut index),
+        )?
+    };
     Ok(Place::from_raw(device_type, index))
 }
 
@@ -93,7 +98,12 @@ pub fn place(tensor: &Tensor) -> Result<Place> {
 pub fn kind_name(tensor: &Tensor) -> Result<String> {
     let mut name = Vec::new();
     // SAFETY: the tensor is alive; the sink gets the vector it expects.
-    unsafe { check("dtype", ffi::acc_kind_name(raw(tensor), append, target(&mut name)))? };
+    unsafe {
+        check(
+            "dtype",
+            ffi::acc_kind_name(raw(tensor), append, target(&mut name)),
+        )?
+    };
     Ok(lossy(name))
 }
 
@@ -115,7 +125,12 @@ pub fn count(device: Device) -> usize {
 pub fn set_current(device: Device) -> Result<()> {
     let (device_type, index) = raw_device(device)?;
     // SAFETY: no pointer is involved.
-    unsafe { check("current device", ffi::acc_set_current_device(device_type, index)) }
+    unsafe {
+        check(
+            "current device",
+            ffi::acc_set_current_device(device_type, index),
+        )
+    }
 }
 
 /// Waits until everything queued on `device` is done; at once on the CPU.
@@ -125,7 +140,12 @@ pub fn set_current(device: Device) -> Result<()> {
 pub fn synchronize(device: Device) -> Result<()> {
     let (device_type, index) = raw_device(device)?;
     // SAFETY: no pointer is involved.
-    unsafe { check("device synchronisation", ffi::acc_synchronize(device_type, index)) }
+    unsafe {
+        check(
+            "device synchronisation",
+            ffi::acc_synchronize(device_type, index),
+        )
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,9 @@ pub enum Error {
         message: String,
     },
     /// A collective failed because a peer closed its connection.
-    #[error("`{operation}` lost its connection on {place}, most likely because another rank ended: {message}")]
+    #[error(
+        "`{operation}` lost its connection on {place}, most likely because another rank ended: {message}"
+    )]
     ConnectionLost {
         /// The operation that failed.
         operation: &'static str,
@@ -170,6 +172,10 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} of {} (group `{}`)", self.rank, self.world, self.group)
+        write!(
+            f,
+            "rank {} of {} (group `{}`)",
+            self.rank, self.world, self.group
+        )
     }
 }

@@ -180,7 +180,7 @@ unsafe extern "C" {
     pub(crate) fn acc_device_count(device_type: i32) -> i32;
     pub(crate) fn acc_set_current_device(device_type: i32, index: i32) -> *mut Status;
     pub(crate) fn acc_synchronize(device_type: i32, index: i32) -> *mut Status;
-    pub(crate) fn acc_keep_freed_blocks(bytes: usize) -> i32;
+    pub(crate) fn acc_keep_freed_memory(bytes: usize) -> bool;
 
     // tensor.cpp: gradients of leaves
     pub(crate) fn acc_grad(tensor: *const CTensor, out: *mut *mut CTensor) -> *mut Status;
@@ -235,10 +235,8 @@ unsafe extern "C" {
         cache: bool,
         before: *mut AutocastState,
     ) -> *mut Status;
-    pub(crate) fn acc_autocast_leave(
-        device_type: i32,
-        before: *const AutocastState,
-    ) -> *mut Status;
+    pub(crate) fn acc_autocast_leave(device_type: i32, before: *const AutocastState)
+    -> *mut Status;
     pub(crate) fn acc_autocast_state(device_type: i32, now: *mut AutocastState) -> *mut Status;
 
     // tensor.cpp: fused and foreach kernels
@@ -601,7 +599,6 @@ unsafe extern "C" {
     // group.cpp: work
     pub(crate) fn acc_work_wait(work: *mut Work, timeout_ms: i64) -> *mut Status;
     pub(crate) fn acc_work_is_completed(work: *mut Work, out: *mut bool) -> *mut Status;
-    pub(crate) fn acc_work_source(work: *mut Work, out: *mut c_int) -> *mut Status;
     pub(crate) fn acc_work_sequence(work: *mut Work, out: *mut u64) -> *mut Status;
     pub(crate) fn acc_work_future(work: *mut Work, out: *mut *mut Future) -> *mut Status;
     pub(crate) fn acc_work_free(work: *mut Work);

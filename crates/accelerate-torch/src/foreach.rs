@@ -111,9 +111,15 @@ mod tests {
 
     #[test]
     fn works_on_all_tensors_at_once() -> Result<()> {
-        let tensors = [Tensor::from_slice(&[3f32, 4.0]), Tensor::from_slice(&[-2f32])];
+        let tensors = [
+            Tensor::from_slice(&[3f32, 4.0]),
+            Tensor::from_slice(&[-2f32]),
+        ];
         let norms = norm(&tensors, 2.0)?;
-        assert_eq!([norms[0].double_value(&[]), norms[1].double_value(&[])], [5.0, 2.0]);
+        assert_eq!(
+            [norms[0].double_value(&[]), norms[1].double_value(&[])],
+            [5.0, 2.0]
+        );
         mul_(&tensors, &Tensor::from(2f32))?;
         add_scalar_(&tensors, 1.0)?;
         clamp_(&tensors, -1.0, 8.0)?;
@@ -130,7 +136,10 @@ mod tests {
         let half = Tensor::from_slice(&[0.5f32]);
         let good = [Tensor::from_slice(&[4f32])];
         unscale_(&good, &found, &half)?;
-        assert_eq!([good[0].double_value(&[0]), found.double_value(&[0])], [2.0, 0.0]);
+        assert_eq!(
+            [good[0].double_value(&[0]), found.double_value(&[0])],
+            [2.0, 0.0]
+        );
         unscale_(&[Tensor::from_slice(&[f32::INFINITY])], &found, &half)?;
         assert_eq!(found.double_value(&[0]), 1.0);
         Ok(())

@@ -87,15 +87,27 @@ fn run_adam(
     scale: GradScale<'_>,
     decoupled: bool,
 ) -> Result<()> {
-    let max_length = if step.amsgrad { params.len() } else { state.max_exp_avg_sqs.len() };
-    same_length(operation, params.len(), &[
-        grads.len(),
-        state.exp_avgs.len(),
-        state.exp_avg_sqs.len(),
-        state.steps.len(),
-    ])?;
+    let max_length = if step.amsgrad {
+        params.len()
+    } else {
+        state.max_exp_avg_sqs.len()
+    };
+    same_length(
+        operation,
+        params.len(),
+        &[
+            grads.len(),
+            state.exp_avgs.len(),
+            state.exp_avg_sqs.len(),
+            state.steps.len(),
+        ],
+    )?;
     same_length(operation, max_length, &[state.max_exp_avg_sqs.len()])?;
-    let max = if step.amsgrad { raw_list(state.max_exp_avg_sqs) } else { Vec::new() };
+    let max = if step.amsgrad {
+        raw_list(state.max_exp_avg_sqs)
+    } else {
+        Vec::new()
+    };
     let numbers = ffi::AdamStep {
         lr: step.lr,
         beta1: step.beta1,
@@ -217,7 +229,11 @@ pub fn adagrad(
     scale: GradScale<'_>,
 ) -> Result<()> {
     let operation = "fused Adagrad";
-    same_length(operation, params.len(), &[grads.len(), sums.len(), steps.len()])?;
+    same_length(
+        operation,
+        params.len(),
+        &[grads.len(), sums.len(), steps.len()],
+    )?;
     // SAFETY: as for `sgd`.
     unsafe {
         check(
@@ -240,11 +256,7 @@ pub fn adagrad(
     }
 }
 
-pub(crate) fn same_length(
-    operation: &'static str,
-    expected: usize,
-    found: &[usize],
-) -> Result<()> {
+pub(crate) fn same_length(operation: &'static str, expected: usize, found: &[usize]) -> Result<()> {
     match found.iter().find(|&&length| length != expected) {
         None => Ok(()),
         Some(length) => Err(Error::Argument {
@@ -285,7 +297,10 @@ mod tests {
         };
         adamw(&params, &grads, state, &STEP, GradScale::default())?;
         let moved = Vec::<f32>::try_from(&params[0])?;
-        assert!((moved[0] - 0.9).abs() < 1e-6 && (moved[1] - 1.1).abs() < 1e-6, "{moved:?}");
+        assert!(
+            (moved[0] - 0.9).abs() < 1e-6 && (moved[1] - 1.1).abs() < 1e-6,
+            "{moved:?}"
+        );
         assert!((first[0].double_value(&[0]) - 0.05).abs() < 1e-7);
         Ok(())
     }
@@ -304,7 +319,10 @@ mod tests {
             first_step: false,
         };
         let (scale, one, zero) = (Tensor::from(4f32), Tensor::from(1f32), Tensor::from(0f32));
-        let with = |found_inf| GradScale { scale: Some(&scale), found_inf: Some(found_inf) };
+        let with = |found_inf| GradScale {
+            scale: Some(&scale),
+            found_inf: Some(found_inf),
+        };
         sgd(&params, &grads, &[], &step, with(&one))?;
         assert_eq!(params[0].double_value(&[0]), 1.0);
         sgd(&params, &grads, &[], &step, with(&zero))?;
@@ -317,9 +335,21 @@ mod tests {
         let params = [Tensor::from_slice(&[1f32])];
         let grads = [Tensor::from_slice(&[2f32])];
         let sums = [Tensor::from_slice(&[0f32])];
-        let step =
-            AdagradStep { lr: 0.5, lr_decay: 0.0, weight_decay: 0.0, eps: 1e-10, maximize: false };
-        adagrad(&params, &grads, &sums, &[Tensor::from(1f32)], &step, GradScale::default())?;
+        let step = AdagradStep {
+            lr: 0.5,
+            lr_decay: 0.0,
+            weight_decay: 0.0,
+            eps: 1e-10,
+            maximize: false,
+        };
+        adagrad(
+            &params,
+            &grads,
+            &sums,
+            &[Tensor::from(1f32)],
+            &step,
+            GradScale::default(),
+        )?;
         assert_eq!(sums[0].double_value(&[0]), 4.0);
         assert!((params[0].double_value(&[0]) - 0.5).abs() < 1e-6);
         Ok(())
@@ -327,8 +357,12 @@ mod tests {
 
     #[test]
     fn lists_of_different_length_are_refused() {
-        let state =
-            AdamState { exp_avgs: &[], exp_avg_sqs: &[], max_exp_avg_sqs: &[], steps: &[] };
+        let state = AdamState {
+            exp_avgs: &[],
+            exp_avg_sqs: &[],
+            max_exp_avg_sqs: &[],
+            steps: &[],
+        };
         let params = [Tensor::from_slice(&[1f32])];
         let error = adamw(&params, &[], state, &STEP, GradScale::default()).unwrap_err();
         assert!(error.to_string().contains("lists of 1 tensors"), "{error}");

@@ -36,11 +36,13 @@ impl Future {
     /// # Safety
     /// `raw` is null or an owned handle.
     pub(crate) unsafe fn from_raw(raw: *mut ffi::Future) -> Result<Self> {
-        NonNull::new(raw).map(|handle| Self { handle }).ok_or(Error::Unavailable {
-            operation: "future",
-            needed: "a future",
-            remedy: "libtorch returned none",
-        })
+        NonNull::new(raw)
+            .map(|handle| Self { handle })
+            .ok_or(Error::Unavailable {
+                operation: "future",
+                needed: "a future",
+                remedy: "libtorch returned none",
+            })
     }
 
     /// Gives the handle up to C++.
@@ -68,7 +70,10 @@ impl Future {
         let mut out = ptr::null_mut();
         // SAFETY: the handle is alive; the shim gives the tensor up.
         unsafe {
-            check("wait for future", ffi::acc_future_wait(self.handle.as_ptr(), &mut out))?;
+            check(
+                "wait for future",
+                ffi::acc_future_wait(self.handle.as_ptr(), &mut out),
+            )?;
             Ok(own(out))
         }
     }
@@ -157,7 +162,9 @@ pub fn promise(like: Option<&Tensor>) -> Result<(Promise, Future)> {
     // SAFETY: the tensor is alive; on success both handles are owned, each by one side.
     unsafe {
         check(operation, ffi::acc_future_new(raw_or_null(like), &mut mine))?;
-        let promise = Promise { future: NonNull::new(mine) };
+        let promise = Promise {
+            future: NonNull::new(mine),
+        };
         check(operation, ffi::acc_future_share(mine, &mut theirs))?;
         Ok((promise, Future::from_raw(theirs)?))
     }
@@ -203,7 +210,9 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        let _ = self.give_up(CallbackError::Returned("the promise was dropped without a value".into()));
+        let _ = self.give_up(CallbackError::Returned(
+            "the promise was dropped without a value".into(),
+        ));
     }
 }
 
@@ -230,7 +239,13 @@ mod tests {
         assert!(failed.wait().unwrap_err().to_string().contains("no luck"));
         let (given_up, future) = promise(None)?;
         given_up.fail("another reason")?;
-        assert!(future.wait().unwrap_err().to_string().contains("another reason"));
+        assert!(
+            future
+                .wait()
+                .unwrap_err()
+                .to_string()
+                .contains("another reason")
+        );
         let (dropped, future) = promise(None)?;
         drop(dropped);
         assert!(future.wait().unwrap_err().to_string().contains("dropped"));
@@ -241,7 +256,13 @@ mod tests {
     fn a_panic_fails_the_future() -> Result<()> {
         let future = Future::completed(&Tensor::from(1i64))?;
         let failed = future.then(|_| panic!("oh"))?;
-        assert!(failed.wait().unwrap_err().to_string().contains("panicked: oh"));
+        assert!(
+            failed
+                .wait()
+                .unwrap_err()
+                .to_string()
+                .contains("panicked: oh")
+        );
         Ok(())
     }
 }

@@ -69,11 +69,13 @@ impl Generator {
     }
 
     fn from_raw(operation: &'static str, raw: *mut ffi::Generator) -> Result<Self> {
-        NonNull::new(raw).map(|handle| Self { handle }).ok_or(Error::Unavailable {
-            operation,
-            needed: "a generator",
-            remedy: "libtorch returned none",
-        })
+        NonNull::new(raw)
+            .map(|handle| Self { handle })
+            .ok_or(Error::Unavailable {
+                operation,
+                needed: "a generator",
+                remedy: "libtorch returned none",
+            })
     }
 
     /// Starts the sequence of `seed` from its beginning.
@@ -117,7 +119,10 @@ impl Generator {
         let mut out = ptr::null_mut();
         // SAFETY: the handle is alive; the shim gives the tensor up.
         unsafe {
-            check("generator state", ffi::acc_generator_state(self.handle.as_ptr(), &mut out))?;
+            check(
+                "generator state",
+                ffi::acc_generator_state(self.handle.as_ptr(), &mut out),
+            )?;
             Ok(own(out))
         }
     }
@@ -163,7 +168,10 @@ impl Generator {
         let mut out = 0;
         // SAFETY: the handle is alive and the number is written before it is read.
         unsafe {
-            check("random number", ffi::acc_generator_random(self.handle.as_ptr(), &mut out))?;
+            check(
+                "random number",
+                ffi::acc_generator_random(self.handle.as_ptr(), &mut out),
+            )?;
         }
         Ok(out)
     }

@@ -4,15 +4,16 @@ use crate::{Result, ffi};
 
 use crate::status::check;
 
-/// Keeps freed blocks of up to `bytes` bytes in the process instead of giving them back.
+/// Keeps up to `bytes` bytes of freed memory in the process instead of giving it back.
 ///
-/// On the CPU, giving a large block back and faulting it in again costs more than
-/// exchanging its content with another rank. Call it once, at the start of a process
-/// that trains. Answers whether the allocator has such a switch (glibc's has).
+/// On the CPU, giving memory back and faulting it in again can cost more than exchanging
+/// its content with another rank. Single blocks above 32 MiB are given back in any case.
+/// Call it once, at the start of a process that trains. Answers whether the allocator has
+/// such a switch (glibc's has).
 #[must_use]
-pub fn keep_freed_blocks(bytes: usize) -> bool {
+pub fn keep_freed_memory(bytes: usize) -> bool {
     // SAFETY: no pointer is involved; the allocator's own lock makes the call thread-safe.
-    unsafe { ffi::acc_keep_freed_blocks(bytes) != 0 }
+    unsafe { ffi::acc_keep_freed_memory(bytes) }
 }
 
 /// Memory of one CUDA device, in bytes.
@@ -40,7 +41,11 @@ pub fn cuda(device: i32) -> Result<CudaMemory> {
         )?;
     }
     let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(CudaMemory { allocated: bytes(allocated), peak: bytes(peak), reserved: bytes(reserved) })
+    Ok(CudaMemory {
+        allocated: bytes(allocated),
+        peak: bytes(peak),
+        reserved: bytes(reserved),
+    })
 }
 
 /// Gives unused cached memory of all CUDA devices back to the driver; nothing without CUDA.
@@ -55,6 +60,12 @@ pub fn empty_cuda_cache() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn glibc_can_keep_freed_memory() {
+        assert!(keep_freed_memory(256 << 20));
+    }
 
     #[test]
     fn statistics_of_cuda_say_what_is_missing() {

@@ -24,7 +24,14 @@ pub fn empty(shape: &[i64], kind: Kind) -> Result<Tensor> {
     unsafe {
         check(
             "empty meta tensor",
-            ffi::acc_empty(shape.as_ptr(), shape.len(), number(kind), META, -1, &mut out),
+            ffi::acc_empty(
+                shape.as_ptr(),
+                shape.len(),
+                number(kind),
+                META,
+                -1,
+                &mut out,
+            ),
         )?;
         Ok(own(out))
     }

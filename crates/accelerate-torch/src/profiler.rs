@@ -84,11 +84,13 @@ impl ProfilerSession {
         let mut out = ptr::null_mut();
         // SAFETY: on success `out` is an owned handle.
         unsafe { check("stop profiler", ffi::acc_profiler_stop(&mut out))? };
-        NonNull::new(out).map(|handle| Profile { handle }).ok_or(Error::Unavailable {
-            operation: "stop profiler",
-            needed: "a profile",
-            remedy: "libtorch returned none",
-        })
+        NonNull::new(out)
+            .map(|handle| Profile { handle })
+            .ok_or(Error::Unavailable {
+                operation: "stop profiler",
+                needed: "a profile",
+                remedy: "libtorch returned none",
+            })
     }
 }
 
@@ -233,7 +235,9 @@ impl ProfileRange {
                 ffi::acc_range_start(name.as_ptr().cast(), name.len(), &mut out),
             )?;
         }
-        Ok(Self { handle: NonNull::new(out) })
+        Ok(Self {
+            handle: NonNull::new(out),
+        })
     }
 }
 
@@ -267,10 +271,16 @@ mod tests {
         }
         let profile = session.stop()?;
         let events = profile.events()?;
-        let product = events.iter().find(|e| e.name == "aten::mm").expect("a product");
+        let product = events
+            .iter()
+            .find(|e| e.name == "aten::mm")
+            .expect("a product");
         assert_eq!(product.shapes, "[2, 3], [3, 2]");
         assert_eq!(product.flops, 24);
-        let range = events.iter().find(|e| e.name == "our phase").expect("the range");
+        let range = events
+            .iter()
+            .find(|e| e.name == "our phase")
+            .expect("the range");
         assert!(range.user_range && range.duration >= product.duration);
 
         let folder = tempfile::tempdir().unwrap();

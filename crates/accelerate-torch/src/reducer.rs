@@ -86,7 +86,8 @@ impl Reducer {
     /// The names appear in errors about unused parameters.
     ///
     /// # Errors
-    /// [`Error::Argument`] without parameters; what libtorch refuses.
+    /// [`Error::Argument`] without parameters, or for one that takes no gradient; what
+    /// libtorch refuses.
     pub fn new(
         group: &ProcessGroup,
         parameters: &[(String, Tensor)],
@@ -100,8 +101,21 @@ impl Reducer {
                 found: "none".to_owned(),
             });
         }
+        if let Some((name, _)) = parameters
+            .iter()
+            .find(|(_, tensor)| !tensor.requires_grad() || !matches!(tensor.f_is_leaf(), Ok(true)))
+        {
+            return Err(Error::Argument {
+                operation,
+                expected: "leaves that require a gradient".to_owned(),
+                found: format!("`{name}`, which is not one"),
+            });
+        }
         let tensors = raw_list(parameters.iter().map(|(_, tensor)| tensor));
-        let names: Vec<_> = parameters.iter().map(|(name, _)| name.as_ptr().cast()).collect();
+        let names: Vec<_> = parameters
+            .iter()
+            .map(|(name, _)| name.as_ptr().cast())
+            .collect();
         let lengths: Vec<usize> = parameters.iter().map(|(name, _)| name.len()).collect();
         let limits = initial_limits(options);
         let raw_options = ffi::ReducerOptions {
@@ -210,8 +224,9 @@ impl Reducer {
                 let bucket = NonNull::new(bucket).ok_or("the reducer gave no bucket")?;
                 // SAFETY: as above.
                 let bucket = unsafe { GradBucket::from_raw(bucket) };
-                let mut hook =
-                    hook.lock().map_err(|_| "the communication hook panicked before".to_owned())?;
+                let mut hook = hook
+                    .lock()
+                    .map_err(|_| "the communication hook panicked before".to_owned())?;
                 let future = (*hook)(&bucket)?;
                 // SAFETY: as above; C++ takes the handle over.
                 unsafe { *out = future.into_raw() };
@@ -277,7 +292,9 @@ impl Reducer {
 
     /// libtorch counts the parameters that got no gradient; their names say more.
     fn explain(&self, error: Error) -> Error {
-        let Error::Libtorch { message, .. } = &error else { return error };
+        let Error::Libtorch { message, .. } = &error else {
+            return error;
+        };
         let names = named(&self.names, message);
         if names.is_empty() {
             return error;
@@ -287,19 +304,29 @@ impl Reducer {
         } else {
             "use the parameters in the loss, freeze them, or set `find_unused_parameters`"
         };
-        Error::UnusedParameters { place: self.group.place().clone(), names, remedy }
+        Error::UnusedParameters {
+            place: self.group.place().clone(),
+            names,
+            remedy,
+        }
     }
 }
 
 /// The names of the parameters that an error of libtorch lists by their numbers.
 fn named(names: &[String], message: &str) -> Vec<String> {
-    let Some((_, list)) = message.split_once("Parameter indices which did not receive grad for rank ")
+    let Some((_, list)) =
+        message.split_once("Parameter indices which did not receive grad for rank ")
     else {
         return Vec::new();
     };
     let numbers = list.lines().next().and_then(|line| line.split_once(": "));
-    let numbers = numbers.map(|(_, numbers)| numbers.split_whitespace()).into_iter().flatten();
-    numbers.map_while(|number| names.get(number.parse::<usize>().ok()?).cloned()).collect()
+    let numbers = numbers
+        .map(|(_, numbers)| numbers.split_whitespace())
+        .into_iter()
+        .flatten();
+    numbers
+        .map_while(|number| names.get(number.parse::<usize>().ok()?).cloned())
+        .collect()
 }
 
 /// Checks that all ranks of a group have parameters of the same number, shapes and kinds.
@@ -309,8 +336,14 @@ fn named(names: &[String], message: &str) -> Vec<String> {
 pub fn verify_parameters(group: &ProcessGroup, parameters: &[Tensor]) -> Result<()> {
     let list = raw_list(parameters);
     // SAFETY: group and tensors are alive; the list is valid for the call.
-    unsafe { outcome(ffi::acc_verify_params(group.raw(), list.as_ptr(), list.len())) }
-        .map_err(|e| e.into_place_error("compare parameters over ranks", group.place()))
+    unsafe {
+        outcome(ffi::acc_verify_params(
+            group.raw(),
+            list.as_ptr(),
+            list.len(),
+        ))
+    }
+    .map_err(|e| e.into_place_error("compare parameters over ranks", group.place()))
 }
 
 /// A future of the average of `buffer` over the group, computed in `kind`, in the buffer itself.

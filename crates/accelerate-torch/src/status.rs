@@ -25,12 +25,25 @@ impl Exception {
         }
         if is_timeout(&self.message) {
             let place = Some(place.clone());
-            return Error::Timeout { operation, place, message: self.message };
+            return Error::Timeout {
+                operation,
+                place,
+                message: self.message,
+            };
         }
-        let lost = ["Connection closed by peer", "Connection reset", "Broken pipe", "Socket closed"];
+        let lost = [
+            "Connection closed by peer",
+            "Connection reset",
+            "Broken pipe",
+            "Socket closed",
+        ];
         if lost.iter().any(|sign| self.message.contains(sign)) {
             let place = place.clone();
-            return Error::ConnectionLost { operation, place, message: self.message };
+            return Error::ConnectionLost {
+                operation,
+                place,
+                message: self.message,
+            };
         }
         self.into_error(operation)
     }
@@ -42,7 +55,11 @@ impl Exception {
             Some(CallbackError::Panicked(message)) => {
                 Error::CallbackPanicked { operation, message }
             }
-            None => Error::Libtorch { operation, kind: self.kind, message: self.message },
+            None => Error::Libtorch {
+                operation,
+                kind: self.kind,
+                message: self.message,
+            },
         }
     }
 }
@@ -75,7 +92,11 @@ pub(crate) unsafe fn outcome(status: *mut ffi::Status) -> Result<(), Exception> 
         5 => ExceptionKind::Standard,
         _ => ExceptionKind::Unknown,
     };
-    Err(Exception { kind, message: lossy(message), callback })
+    Err(Exception {
+        kind,
+        message: lossy(message),
+        callback,
+    })
 }
 
 /// Like [`outcome`], with the operation named.
@@ -116,9 +137,7 @@ pub(crate) fn raw_or_null(tensor: Option<&Tensor>) -> *const CTensor {
 }
 
 /// The shim's view of a list of tensors; valid while `tensors` is.
-pub(crate) fn raw_list<'a>(
-    tensors: impl IntoIterator<Item = &'a Tensor>,
-) -> Vec<*const CTensor> {
+pub(crate) fn raw_list<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<*const CTensor> {
     tensors.into_iter().map(raw).collect()
 }
 

@@ -30,7 +30,12 @@ pub fn identity(tensor: &Tensor) -> usize {
 pub fn storage_identity(tensor: &Tensor) -> Result<usize> {
     let mut out = 0;
     // SAFETY: the tensor is alive and `out` is written before it is read.
-    unsafe { check("storage identity", ffi::acc_storage_identity(raw(tensor), &mut out))? };
+    unsafe {
+        check(
+            "storage identity",
+            ffi::acc_storage_identity(raw(tensor), &mut out),
+        )?
+    };
     Ok(out)
 }
 
@@ -41,7 +46,12 @@ pub fn storage_identity(tensor: &Tensor) -> Result<usize> {
 pub fn storage_bytes(tensor: &Tensor) -> Result<usize> {
     let mut out = 0;
     // SAFETY: the tensor is alive and `out` is written before it is read.
-    unsafe { check("storage size", ffi::acc_storage_bytes(raw(tensor), &mut out))? };
+    unsafe {
+        check(
+            "storage size",
+            ffi::acc_storage_bytes(raw(tensor), &mut out),
+        )?
+    };
     Ok(out)
 }
 
@@ -54,7 +64,12 @@ pub fn storage_bytes(tensor: &Tensor) -> Result<usize> {
 /// If the memory is not libtorch's own, as that of [`from_bytes_owner`] is not.
 pub fn release(tensor: &Tensor) -> Result<()> {
     // SAFETY: the tensor is alive; libtorch checks accesses against the storage's size.
-    unsafe { check("storage release", ffi::acc_storage_reallocate(raw(tensor), 0)) }
+    unsafe {
+        check(
+            "storage release",
+            ffi::acc_storage_reallocate(raw(tensor), 0),
+        )
+    }
 }
 
 /// Gives a released storage `bytes` bytes of memory with undefined content.
@@ -63,7 +78,12 @@ pub fn release(tensor: &Tensor) -> Result<()> {
 /// If there is not enough memory, or the memory is not libtorch's own.
 pub fn refill(tensor: &Tensor, bytes: usize) -> Result<()> {
     // SAFETY: as for `release`.
-    unsafe { check("storage refill", ffi::acc_storage_reallocate(raw(tensor), bytes)) }
+    unsafe {
+        check(
+            "storage refill",
+            ffi::acc_storage_reallocate(raw(tensor), bytes),
+        )
+    }
 }
 
 /// Exchanges the memory of two tensors without copying, as a pool of buffers does.
@@ -83,7 +103,12 @@ pub fn swap(left: &Tensor, right: &Tensor) -> Result<()> {
 /// If the two differ in dtype or device in a way that a parameter with a gradient forbids.
 pub fn alias(parameter: &Tensor, view: &Tensor) -> Result<()> {
     // SAFETY: both tensors are alive.
-    unsafe { check("storage alias", ffi::acc_set_data(raw(parameter), raw(view))) }
+    unsafe {
+        check(
+            "storage alias",
+            ffi::acc_set_data(raw(parameter), raw(view)),
+        )
+    }
 }
 
 /// A CPU tensor over bytes that somebody else owns, without a copy.
@@ -96,9 +121,9 @@ pub fn alias(parameter: &Tensor, view: &Tensor) -> Result<()> {
 pub fn from_bytes_owner(owner: BytesOwner, kind: Kind, shape: &[i64]) -> Result<Tensor> {
     let bytes = (*owner).as_ref();
     let size = kind.elt_size_in_bytes();
-    let needed = shape
-        .iter()
-        .try_fold(size, |all, &n| usize::try_from(n).ok().and_then(|n| all.checked_mul(n)));
+    let needed = shape.iter().try_fold(size, |all, &n| {
+        usize::try_from(n).ok().and_then(|n| all.checked_mul(n))
+    });
     if needed != Some(bytes.len()) {
         return Err(Error::Argument {
             operation: "tensor over bytes",
@@ -144,14 +169,19 @@ pub fn with_bytes<R>(tensor: &Tensor, read: impl FnOnce(&[u8]) -> R) -> Result<R
     let mut length = 0;
     // SAFETY: the tensor is alive and `out` values are written before they are read.
     unsafe {
-        check("tensor bytes", ffi::acc_contiguous_bytes(raw(tensor), &mut data, &mut length))?;
+        check(
+            "tensor bytes",
+            ffi::acc_contiguous_bytes(raw(tensor), &mut data, &mut length),
+        )?;
     }
     if length == 0 {
         return Ok(read(&[]));
     }
     // SAFETY: the shim checked that these are `length` bytes of CPU memory; the borrow of the
     // tensor keeps them alive. Any byte pattern is a valid `u8`.
-    Ok(read(unsafe { std::slice::from_raw_parts(data.cast(), length) }))
+    Ok(read(unsafe {
+        std::slice::from_raw_parts(data.cast(), length)
+    }))
 }
 
 #[cfg(test)]
@@ -222,7 +252,12 @@ mod tests {
     fn foreign_memory_is_not_released() -> Result<()> {
         let owner: BytesOwner = Arc::new(vec![0u8; 8]);
         let tensor = from_bytes_owner(owner, Kind::Int64, &[1])?;
-        assert!(release(&tensor).unwrap_err().to_string().contains("foreign memory"));
+        assert!(
+            release(&tensor)
+                .unwrap_err()
+                .to_string()
+                .contains("foreign memory")
+        );
         Ok(())
     }
 

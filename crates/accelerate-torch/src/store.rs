@@ -67,7 +67,11 @@ impl Store {
             if options.server && exception.message.contains("EADDRINUSE") {
                 Error::AddressInUse { address }
             } else {
-                Error::Unreachable { address, server: options.server, message: exception.message }
+                Error::Unreachable {
+                    address,
+                    server: options.server,
+                    message: exception.message,
+                }
             }
         })?;
         Self::from_raw("TCP store", out)
@@ -124,11 +128,13 @@ impl Store {
     }
 
     fn from_raw(operation: &'static str, raw: *mut ffi::Store) -> Result<Self> {
-        NonNull::new(raw).map(|handle| Self { handle }).ok_or(Error::Unavailable {
-            operation,
-            needed: "a store",
-            remedy: "libtorch returned none",
-        })
+        NonNull::new(raw)
+            .map(|handle| Self { handle })
+            .ok_or(Error::Unavailable {
+                operation,
+                needed: "a store",
+                remedy: "libtorch returned none",
+            })
     }
 
     pub(crate) fn raw(&self) -> *mut ffi::Store {
@@ -143,7 +149,12 @@ impl Store {
     /// If workers are missing when the timeout is over, or this is no TCP store.
     pub fn wait_for_workers(&self) -> Result<()> {
         // SAFETY: the handle is alive.
-        unsafe { check("wait for workers", ffi::acc_store_tcp_wait_workers(self.raw())) }
+        unsafe {
+            check(
+                "wait for workers",
+                ffi::acc_store_tcp_wait_workers(self.raw()),
+            )
+        }
     }
 
     /// The port of a TCP store, which the server may have chosen.
@@ -153,7 +164,12 @@ impl Store {
     pub fn port(&self) -> Result<u16> {
         let mut port = 0;
         // SAFETY: the handle is alive and the port is written before it is read.
-        unsafe { check("port of store", ffi::acc_store_tcp_port(self.raw(), &mut port))? };
+        unsafe {
+            check(
+                "port of store",
+                ffi::acc_store_tcp_port(self.raw(), &mut port),
+            )?
+        };
         Ok(port)
     }
 
@@ -300,11 +316,7 @@ impl Store {
     }
 }
 
-fn key_error(
-    operation: &'static str,
-    key: &str,
-    exception: crate::status::Exception,
-) -> Error {
+fn key_error(operation: &'static str, key: &str, exception: crate::status::Exception) -> Error {
     if exception.kind == ExceptionKind::Store && is_timeout(&exception.message) {
         return Error::Timeout {
             operation,
@@ -318,7 +330,9 @@ fn key_error(
 /// Whether a message of libtorch, Gloo or NCCL is about time that is over.
 pub(crate) fn is_timeout(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    ["timeout", "timed out"].iter().any(|word| message.contains(word))
+    ["timeout", "timed out"]
+        .iter()
+        .any(|word| message.contains(word))
 }
 
 pub(crate) fn millis(duration: Duration) -> i64 {
@@ -395,7 +409,10 @@ mod tests {
         };
         let error = Store::tcp(&options).unwrap_err();
         assert!(matches!(&error, Error::AddressInUse { .. }), "{error}");
-        assert!(error.to_string().contains(&options.port.to_string()), "{error}");
+        assert!(
+            error.to_string().contains(&options.port.to_string()),
+            "{error}"
+        );
         Ok(())
     }
 

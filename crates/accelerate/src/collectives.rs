@@ -161,7 +161,10 @@ fn pad_one(
     let mut shape = tensor.size();
     let dims = i64::try_from(shape.len()).unwrap_or(i64::MAX);
     let dim = if dim < 0 { dim + dims } else { dim };
-    let Some(length) = usize::try_from(dim).ok().and_then(|dim| shape.get(dim).copied()) else {
+    let Some(length) = usize::try_from(dim)
+        .ok()
+        .and_then(|dim| shape.get(dim).copied())
+    else {
         return Ok(tensor.shallow_clone());
     };
     let longest = Tensor::from_slice(&[length]).f_to_device(group_device(group, tensor))?;
@@ -208,7 +211,10 @@ fn verify_shapes(
     if all.windows(2).all(|pair| pair[0] == pair[1]) {
         return Ok(());
     }
-    let shapes = all.iter().map(|one| String::from_utf8_lossy(one).into_owned()).collect();
+    let shapes = all
+        .iter()
+        .map(|one| String::from_utf8_lossy(one).into_owned())
+        .collect();
     Err(Error::ShapeMismatch { operation, shapes })
 }
 

@@ -4,16 +4,16 @@
 // The derive macros name this crate by its public path.
 extern crate self as accelerate;
 
+pub mod accelerator;
+pub mod checkpoint;
+pub mod collectives;
+pub mod data;
 mod error;
 mod gradient_state;
-pub mod accelerator;
-pub mod collectives;
-pub mod parallel;
-pub mod state;
-pub mod checkpoint;
-pub mod data;
 pub mod nn;
 pub mod optim;
+pub mod parallel;
+pub mod state;
 pub mod tree;
 
 pub use accelerator::{Accelerator, AcceleratorBuilder, DataLoaderConfiguration, PreparedModel};

@@ -106,7 +106,20 @@ macro_rules! tree_without_tensors {
     )*};
 }
 
-tree_without_tensors!((), bool, u8, u32, u64, usize, i32, i64, f32, f64, String, &'static str);
+tree_without_tensors!(
+    (),
+    bool,
+    u8,
+    u32,
+    u64,
+    usize,
+    i32,
+    i64,
+    f32,
+    f64,
+    String,
+    &'static str
+);
 
 macro_rules! tree_for_tuple {
     ($($name:ident . $index:tt),+) => {
@@ -144,8 +157,7 @@ mod tests {
             BTreeMap::from([("b", Tensor::from(6i64)), ("a", Tensor::from(5i64))]),
             7usize,
         );
-        let values: Vec<i64> =
-            leaves(&tree)?.iter().map(|t| t.int64_value(&[])).collect();
+        let values: Vec<i64> = leaves(&tree)?.iter().map(|t| t.int64_value(&[])).collect();
         assert_eq!(values, [1, 2, 3, 4, 5, 6]);
         Ok(())
     }

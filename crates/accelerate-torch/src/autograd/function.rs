@@ -96,7 +96,10 @@ impl BackwardContext {
 type Forward =
     Mutex<Option<Box<dyn FnOnce(&mut ForwardContext, &[Tensor]) -> Result<Vec<Tensor>, BoxError>>>>;
 type Backward = Mutex<
-    Box<dyn FnMut(&BackwardContext, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, BoxError> + Send>,
+    Box<
+        dyn FnMut(&BackwardContext, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, BoxError>
+            + Send,
+    >,
 >;
 
 /// Runs an operation that brings its own gradient.
@@ -150,7 +153,10 @@ pub fn function(
 /// libtorch aborts on a wrong number of gradients in ways that differ by case; say it ourselves.
 fn check_count(
     inputs: usize,
-    mut backward: impl FnMut(&BackwardContext, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, BoxError>,
+    mut backward: impl FnMut(
+        &BackwardContext,
+        &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>, BoxError>,
 ) -> impl FnMut(&BackwardContext, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, BoxError> {
     move |context, gradients| {
         let found = backward(context, gradients)?;
@@ -175,8 +181,7 @@ unsafe extern "C" fn call_forward(
 ) -> *mut Failure {
     run(|| {
         // SAFETY: C++ passes the closure it was given, and live inputs.
-        let (forward, inputs) =
-            unsafe { (&*closure.cast::<Forward>(), present(tensors, count)) };
+        let (forward, inputs) = unsafe { (&*closure.cast::<Forward>(), present(tensors, count)) };
         let forward = forward.lock().ok().and_then(|mut slot| slot.take());
         let (Some(forward), Some(context)) = (forward, NonNull::new(context)) else {
             return Err("a forward closure runs once".into());
@@ -203,8 +208,9 @@ unsafe extern "C" fn call_backward(
         let Some(context) = NonNull::new(context) else {
             return Err("autograd gave no context".into());
         };
-        let mut backward =
-            backward.lock().map_err(|_| "the backward closure panicked before".to_owned())?;
+        let mut backward = backward
+            .lock()
+            .map_err(|_| "the backward closure panicked before".to_owned())?;
         for gradient in (*backward)(&BackwardContext { context }, &gradients)? {
             // SAFETY: the list is C++'s and alive; it copies the handle.
             unsafe { ffi::acc_list_push(out, raw_or_null(gradient.as_ref())) };
@@ -231,7 +237,10 @@ unsafe fn optional(tensors: *const *const CTensor, count: usize) -> Vec<Option<T
 /// As for [`optional`].
 unsafe fn present(tensors: *const *const CTensor, count: usize) -> Vec<Tensor> {
     // SAFETY: the caller's promise.
-    unsafe { optional(tensors, count) }.into_iter().flatten().collect()
+    unsafe { optional(tensors, count) }
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -287,12 +296,29 @@ mod tests {
     #[test]
     fn errors_come_out_where_rust_called() -> Result<()> {
         let a = Tensor::from_slice(&[2f32]).set_requires_grad(true);
-        let failed = function(&[&a], |_, _| Err("no forward".into()), |_, _| Ok(vec![None]));
-        assert!(matches!(failed.unwrap_err(), Error::Callback { operation: "function", .. }));
-        let out = function(&[&a], |_, inputs| Ok(vec![inputs[0].f_mul_scalar(2)?]), |_, _| Ok(vec![]))?;
+        let failed = function(
+            &[&a],
+            |_, _| Err("no forward".into()),
+            |_, _| Ok(vec![None]),
+        );
+        assert!(matches!(
+            failed.unwrap_err(),
+            Error::Callback {
+                operation: "function",
+                ..
+            }
+        ));
+        let out = function(
+            &[&a],
+            |_, inputs| Ok(vec![inputs[0].f_mul_scalar(2)?]),
+            |_, _| Ok(vec![]),
+        )?;
         let loss = out[0].f_sum(Kind::Float)?;
         let error = backward(&[loss], None, BackwardOptions::default()).unwrap_err();
-        assert!(error.to_string().contains("each of 1 inputs, found 0"), "{error}");
+        assert!(
+            error.to_string().contains("each of 1 inputs, found 0"),
+            "{error}"
+        );
         Ok(())
     }
 

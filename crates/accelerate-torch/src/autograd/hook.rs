@@ -26,7 +26,12 @@ impl HookHandle {
     /// If the tensor no longer takes part in a graph.
     pub fn remove(self) -> Result<()> {
         // SAFETY: the tensor is alive; the number is the one that libtorch gave.
-        unsafe { check("remove hook", ffi::acc_remove_hook(raw(&self.tensor), self.id)) }
+        unsafe {
+            check(
+                "remove hook",
+                ffi::acc_remove_hook(raw(&self.tensor), self.id),
+            )
+        }
     }
 }
 
@@ -51,7 +56,8 @@ pub fn on_gradient(
     ) -> *mut Failure {
         run(|| {
             // SAFETY: C++ passes the closure it was given, a live gradient and a place for the result.
-            let (hook, gradient) = unsafe { (&*closure.cast::<GradientClosure>(), borrow(gradient)) };
+            let (hook, gradient) =
+                unsafe { (&*closure.cast::<GradientClosure>(), borrow(gradient)) };
             let replaced = (*lock(hook)?)(&gradient)?;
             // SAFETY: as above; C++ takes the tensor over.
             unsafe { *out = replaced.map_or(ptr::null_mut(), into_raw) };
@@ -64,10 +70,19 @@ pub fn on_gradient(
     unsafe {
         check(
             "hook on gradient",
-            ffi::acc_register_hook(raw(tensor), give(closure), call, drop_box::<GradientClosure>, &mut id),
+            ffi::acc_register_hook(
+                raw(tensor),
+                give(closure),
+                call,
+                drop_box::<GradientClosure>,
+                &mut id,
+            ),
         )?;
     }
-    Ok(HookHandle { tensor: tensor.shallow_clone(), id })
+    Ok(HookHandle {
+        tensor: tensor.shallow_clone(),
+        id,
+    })
 }
 
 /// A hook on a leaf's accumulated gradient; it stays until it is removed.
@@ -121,10 +136,19 @@ pub fn on_gradient_accumulated(
     unsafe {
         check(
             "hook on accumulated gradient",
-            ffi::acc_post_accumulate_add(raw(leaf), id, give(closure), call, drop_box::<LeafClosure>),
+            ffi::acc_post_accumulate_add(
+                raw(leaf),
+                id,
+                give(closure),
+                call,
+                drop_box::<LeafClosure>,
+            ),
         )?;
     }
-    Ok(PostAccumulateHandle { tensor: leaf.shallow_clone(), id })
+    Ok(PostAccumulateHandle {
+        tensor: leaf.shallow_clone(),
+        id,
+    })
 }
 
 /// A hook that calls itself, or that panicked before, cannot run.

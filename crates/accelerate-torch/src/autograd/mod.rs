@@ -33,7 +33,12 @@ pub fn grad(tensor: &Tensor) -> Result<Option<Tensor>> {
 /// If the tensor cannot have a gradient.
 pub fn set_grad(tensor: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
     // SAFETY: tensor and gradient are alive.
-    unsafe { check("set gradient", ffi::acc_set_grad(raw(tensor), raw_or_null(gradient))) }
+    unsafe {
+        check(
+            "set gradient",
+            ffi::acc_set_grad(raw(tensor), raw_or_null(gradient)),
+        )
+    }
 }
 
 /// Whether this thread records operations for a backward pass; off inside [`tch::no_grad`].
@@ -110,10 +115,17 @@ mod tests {
         let leaf = Tensor::from_slice(&[1f32, 2.0]).set_requires_grad(true);
         let out = leaf.f_mul(&leaf)?;
         let weights = [Tensor::from_slice(&[1f32, 10.0])];
-        let keep = BackwardOptions { retain_graph: true, ..BackwardOptions::default() };
+        let keep = BackwardOptions {
+            retain_graph: true,
+            ..BackwardOptions::default()
+        };
         backward(&[out.shallow_clone()], Some(&weights), keep)?;
         assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [2.0, 40.0]);
-        backward(&[out.shallow_clone()], Some(&weights), BackwardOptions::default())?;
+        backward(
+            &[out.shallow_clone()],
+            Some(&weights),
+            BackwardOptions::default(),
+        )?;
         assert_eq!(Vec::<f32>::try_from(leaf.grad())?, [4.0, 80.0]);
         let again = backward(&[out], Some(&weights), BackwardOptions::default());
         assert!(again.unwrap_err().to_string().contains("second time"));

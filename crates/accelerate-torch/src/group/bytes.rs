@@ -23,7 +23,9 @@ impl ProcessGroup {
         }
         let padded = Tensor::f_zeros([longest], (Kind::Uint8, Device::Cpu))?;
         let length = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        padded.f_narrow(0, 0, length)?.f_copy_(&Tensor::f_from_slice(bytes)?)?;
+        padded
+            .f_narrow(0, 0, length)?
+            .f_copy_(&Tensor::f_from_slice(bytes)?)?;
         let all = Tensor::f_empty([ranks * longest], (Kind::Uint8, Device::Cpu))?;
         self.all_gather_into_tensor(&all, &padded)?;
         (0i64..)

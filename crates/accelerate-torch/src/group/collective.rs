@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::time::Duration;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::{Backend, ProcessGroup, Work, rank_number};
 use crate::ffi::{self, Status};
@@ -59,7 +59,10 @@ impl ProcessGroup {
         // SAFETY: `start` calls one entry point, which owns neither handle nor tensors.
         unsafe { outcome(start(&mut work)) }
             .map_err(|e| e.into_place_error(operation, self.place()))?;
-        let tensors = tensors.iter().map(|tensor| tensor.shallow_clone()).collect();
+        let tensors = tensors
+            .iter()
+            .map(|tensor| tensor.shallow_clone())
+            .collect();
         // SAFETY: on success the entry point gave the work up.
         Ok(unsafe { Work::new(operation, self.place().clone(), work, tensors) })
     }
@@ -67,7 +70,11 @@ impl ProcessGroup {
     /// Gloo has no average: sum, then divide what was written.
     fn averaged(&self, op: ReduceOp, written: &[&Tensor]) -> Result<Averaged> {
         if op != ReduceOp::Avg || self.backend() == Backend::Nccl {
-            return Ok(Averaged { op, divide: Vec::new(), by: 1 });
+            return Ok(Averaged {
+                op,
+                divide: Vec::new(),
+                by: 1,
+            });
         }
         if let Some(tensor) = written.iter().find(|t| !is_floating(t.kind())) {
             return Err(Error::Argument {
@@ -76,8 +83,15 @@ impl ProcessGroup {
                 found: format!("{:?}", tensor.kind()),
             });
         }
-        let divide = written.iter().map(|tensor| tensor.shallow_clone()).collect();
-        Ok(Averaged { op: ReduceOp::Sum, divide, by: self.size() })
+        let divide = written
+            .iter()
+            .map(|tensor| tensor.shallow_clone())
+            .collect();
+        Ok(Averaged {
+            op: ReduceOp::Sum,
+            divide,
+            by: self.size(),
+        })
     }
 
     /// Replaces the tensor on every rank by the reduction over all ranks.
@@ -103,8 +117,14 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
-    pub fn all_reduce_timeout(&self, tensor: &Tensor, op: ReduceOp, timeout: Duration) -> Result<()> {
-        self.all_reduce_ms(tensor, op, millis(timeout))?.wait_timeout(timeout)
+    pub fn all_reduce_timeout(
+        &self,
+        tensor: &Tensor,
+        op: ReduceOp,
+        timeout: Duration,
+    ) -> Result<()> {
+        self.all_reduce_ms(tensor, op, millis(timeout))?
+            .wait_timeout(timeout)
     }
 
     fn all_reduce_ms(&self, tensor: &Tensor, op: ReduceOp, timeout: i64) -> Result<Work> {
@@ -432,6 +452,9 @@ impl ProcessGroup {
     pub fn all_to_all_async(&self, outputs: &[Tensor], inputs: &[Tensor]) -> Result<Work> {
         self.one_for_each("all-to-all", outputs)?;
         self.one_for_each("all-to-all", inputs)?;
+        if inputs.iter().all(|tensor| tensor.device() == Device::Cpu) {
+            return self.all_to_all_packed(outputs, inputs);
+        }
         let (to, from) = (raw_list(outputs), raw_list(inputs));
         let tensors: Vec<&Tensor> = outputs.iter().chain(inputs).collect();
         self.start("all-to-all", &tensors, |out| {
@@ -449,6 +472,37 @@ impl ProcessGroup {
         })
     }
 
+    /// Gloo's own form takes tensors of one size only: all go in one buffer instead.
+    fn all_to_all_packed(&self, outputs: &[Tensor], inputs: &[Tensor]) -> Result<Work> {
+        let kind = inputs[0].kind();
+        if let Some(other) = outputs
+            .iter()
+            .chain(inputs)
+            .find(|tensor| tensor.kind() != kind)
+        {
+            return Err(Error::Argument {
+                operation: "all-to-all",
+                expected: format!("tensors of one kind, {kind:?}"),
+                found: format!("{:?}", other.kind()),
+            });
+        }
+        let flat = inputs.iter().map(|tensor| tensor.f_flatten(0, -1));
+        let input = Tensor::f_cat(&flat.collect::<Result<Vec<_>, _>>()?, 0)?;
+        let (to, from) = (lengths(inputs), lengths(outputs));
+        let output = Tensor::f_empty([from.iter().sum::<i64>()], (kind, input.device()))?;
+        let work = self.all_to_all_single_async(&output, &input, &from, &to)?;
+        let outputs: Vec<_> = outputs.iter().map(Tensor::shallow_clone).collect();
+        Ok(work.then(move || {
+            let parts = output.f_split_with_sizes(from, 0)?;
+            tch::no_grad(|| {
+                for (mut place, part) in outputs.into_iter().zip(parts) {
+                    place.f_copy_(&part.f_view(place.size().as_slice())?)?;
+                }
+                Ok(())
+            })
+        }))
+    }
+
     /// Sends a part of `input` to every rank, and puts what comes into `output`.
     ///
     /// # Shapes
@@ -464,7 +518,8 @@ impl ProcessGroup {
         output_splits: &[i64],
         input_splits: &[i64],
     ) -> Result<()> {
-        self.all_to_all_single_async(output, input, output_splits, input_splits)?.wait()
+        self.all_to_all_single_async(output, input, output_splits, input_splits)?
+            .wait()
     }
 
     /// Starts [`all_to_all_single`](Self::all_to_all_single).
@@ -566,7 +621,9 @@ impl ProcessGroup {
     /// # Errors
     /// What the backend refuses at once.
     pub fn barrier_async(&self, device: Option<usize>) -> Result<Work> {
-        let device = device.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1);
+        let device = device
+            .and_then(|index| i64::try_from(index).ok())
+            .unwrap_or(-1);
         self.start("barrier", &[], |out| {
             // SAFETY: the group is alive.
             unsafe { ffi::acc_barrier(self.raw(), device, GROUP_TIMEOUT, out) }
@@ -581,7 +638,11 @@ impl ProcessGroup {
     pub fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
         // SAFETY: the group is alive.
         unsafe {
-            outcome(ffi::acc_group_monitored_barrier(self.raw(), millis(timeout), true))
+            outcome(ffi::acc_group_monitored_barrier(
+                self.raw(),
+                millis(timeout),
+                true,
+            ))
         }
         .map_err(|e| {
             let message = e.message.clone();
@@ -658,7 +719,17 @@ impl Averaged {
 }
 
 fn is_floating(kind: Kind) -> bool {
-    matches!(kind, Kind::Half | Kind::BFloat16 | Kind::Float | Kind::Double)
+    matches!(
+        kind,
+        Kind::Half | Kind::BFloat16 | Kind::Float | Kind::Double
+    )
+}
+
+fn lengths(tensors: &[Tensor]) -> Vec<i64> {
+    tensors
+        .iter()
+        .map(|tensor| i64::try_from(tensor.numel()).unwrap_or(i64::MAX))
+        .collect()
 }
 
 fn with<'a>(list: &'a [Tensor], one: &'a Tensor) -> Vec<&'a Tensor> {

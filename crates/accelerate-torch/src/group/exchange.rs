@@ -46,13 +46,18 @@ impl ProcessGroup {
         if own.data_ptr() != input.data_ptr() {
             tch::no_grad(|| own.shallow_clone().f_copy_(input))?;
         }
-        Ok(Work::joined("exchanged all-gather", self.place().clone(), works))
+        Ok(Work::joined(
+            "exchanged all-gather",
+            self.place().clone(),
+            works,
+        ))
     }
 
     /// [`reduce_scatter_tensor`](Self::reduce_scatter_tensor) of sums or averages, by the
     /// fast way of the backend.
     ///
-    /// `received` is room for the other ranks' parts, so that it can come from a pool.
+    /// `received` is room for the other ranks' parts, so that it can come from a pool; its
+    /// content is undefined after. `output` may be this rank's own part of `input`.
     /// The parts are added in the order of ranks, so every number of processes gives the
     /// same bits in every run.
     ///
@@ -95,20 +100,16 @@ impl ProcessGroup {
         for peer in self.peers() {
             works.push(self.send_tagged(&parts[peer], peer, tag)?);
         }
+        let own = self.rank();
         let mut addends = room;
-        addends.insert(self.rank(), parts[self.rank()].shallow_clone());
+        addends.insert(own, parts[own].shallow_clone());
         let output = output.shallow_clone();
         let work = Work::joined(operation, self.place().clone(), works);
-        Ok(work.then(move || add(&output, &addends, divide_by)))
+        Ok(work.then(move || add(&output, &addends, own, divide_by)))
     }
 
     /// `whole` cut into one part for each rank, each shaped as `part`.
-    fn parts(
-        &self,
-        operation: &'static str,
-        whole: &Tensor,
-        part: &Tensor,
-    ) -> Result<Vec<Tensor>> {
+    fn parts(&self, operation: &'static str, whole: &Tensor, part: &Tensor) -> Result<Vec<Tensor>> {
         self.cut(operation, whole, part, self.size())
     }
 
@@ -149,14 +150,15 @@ impl ProcessGroup {
         (0..count)
             .map(|index| {
                 let start = i64::try_from(index).unwrap_or(i64::MAX) * length;
-                Ok(flat.f_narrow(0, start, length)?.f_view(part.size().as_slice())?)
+                Ok(flat
+                    .f_narrow(0, start, length)?
+                    .f_view(part.size().as_slice())?)
             })
             .collect()
     }
 
-    /// The other ranks, starting after this one, so that not all ranks send to one first.
+    /// The other ranks, in the order in which their parts are added.
     fn peers(&self) -> impl Iterator<Item = usize> + use<> {
-        // In the order of ranks: the parts are added in it.
         let own = self.rank();
         (0..self.size()).filter(move |&rank| rank != own)
     }
@@ -168,15 +170,21 @@ impl ProcessGroup {
     }
 }
 
-/// Writes the sum of at least one tensor, in their order.
-fn add(output: &Tensor, addends: &[Tensor], divide_by: Option<i64>) -> Result<()> {
+/// Writes the sum of the ranks' parts, in the order of ranks.
+///
+/// What is received serves for the sums in between, so that `output` may be the part of
+/// the rank `own`.
+fn add(output: &Tensor, addends: &[Tensor], own: usize, divide_by: Option<i64>) -> Result<()> {
     tch::no_grad(|| {
         match addends {
-            [first, second, rest @ ..] => {
-                output.f_add_out(first, second).map(drop)?;
-                for next in rest {
-                    drop(output.shallow_clone().f_add_(next)?);
+            [first, between @ .., last] => {
+                let received = &addends[usize::from(own == 0)];
+                let mut sum = first;
+                for next in between {
+                    sum.f_add_out(received, next).map(drop)?;
+                    sum = received;
                 }
+                sum.f_add_out(output, last).map(drop)?;
             }
             [only] => output.shallow_clone().f_copy_(only)?,
             [] => {}

@@ -159,10 +159,23 @@ impl ProcessGroup {
                 found: rank.to_string(),
             });
         }
-        let place = Place { group: "0".to_owned(), rank, world };
+        let place = Place {
+            group: "0".to_owned(),
+            rank,
+            world,
+        };
         let store = store.prefixed("default_pg")?.prefixed("0/")?;
-        let base = Arc::new(Base { store: store.prefixed("")?, next: AtomicUsize::new(1) });
-        Self::build(&store, place, (0..world).collect(), base, options.clone())
+        let base = Arc::new(Base {
+            store,
+            next: AtomicUsize::new(1),
+        });
+        Self::build(
+            &base.store,
+            place,
+            (0..world).collect(),
+            Arc::clone(&base),
+            options.clone(),
+        )
     }
 
     /// A group of some ranks, given by their ranks in the default group.
@@ -199,12 +212,21 @@ impl ProcessGroup {
                 found: format!("{ranks:?}"),
             });
         }
-        let name = self.inner.base.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let name = self
+            .inner
+            .base
+            .next
+            .fetch_add(1, Ordering::Relaxed)
+            .to_string();
         let Some(rank) = sorted.iter().position(|&rank| rank == self.global_rank()) else {
             return Ok(None);
         };
         let store = self.inner.base.store.prefixed(&format!("{name}/"))?;
-        let place = Place { group: name, rank, world: sorted.len() };
+        let place = Place {
+            group: name,
+            rank,
+            world: sorted.len(),
+        };
         Self::build(&store, place, sorted, Arc::clone(&self.inner.base), options).map(Some)
     }
 
@@ -237,8 +259,16 @@ impl ProcessGroup {
             remedy: "libtorch returned none",
         })?;
         let exchanges = AtomicUsize::new(0);
-        let group =
-            Self { inner: Arc::new(Inner { handle, place, global_ranks, base, options, exchanges }) };
+        let group = Self {
+            inner: Arc::new(Inner {
+                handle,
+                place,
+                global_ranks,
+                base,
+                options,
+                exchanges,
+            }),
+        };
         if group.backend() != Backend::Gloo {
             group.add_nccl(&store.prefixed("cuda/")?)?;
         }
@@ -275,7 +305,12 @@ impl ProcessGroup {
             });
         }
         let options = &self.inner.options;
-        let ranks: Vec<u64> = self.inner.global_ranks.iter().map(|&rank| rank as u64).collect();
+        let ranks: Vec<u64> = self
+            .inner
+            .global_ranks
+            .iter()
+            .map(|&rank| rank as u64)
+            .collect();
         // SAFETY: all handles and the list are valid for the call.
         let added = unsafe {
             outcome(ffi::acc_group_add_nccl(

@@ -149,7 +149,10 @@ impl Watch {
                 }
             }
         });
-        Self { stop, thread: Some(thread) }
+        Self {
+            stop,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -157,7 +160,9 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let _ = self.stop.send(());
         // The thread may be asking a store that no longer answers; it ends by itself then.
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         let limit = Instant::now() + ANSWER;
         while !thread.is_finished() && Instant::now() < limit {
             thread::sleep(Duration::from_micros(200));
@@ -176,13 +181,24 @@ mod tests {
 
     #[test]
     fn missing_ranks_are_reported_while_they_are_awaited() {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let first = Rendezvous { host: "127.0.0.1".to_owned(), port, rank: 0, world: 3 };
+        let port = TcpListener::bind(("127.0.0.1", 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let first = Rendezvous {
+            host: "127.0.0.1".to_owned(),
+            port,
+            rank: 0,
+            world: 3,
+        };
         let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_secs(1));
         let (tell, told) = mpsc::channel();
         let every = Duration::from_millis(100);
         let error = first
-            .join_reporting(&options, every, move |waiting| drop(tell.send(waiting.clone())))
+            .join_reporting(&options, every, move |waiting| {
+                drop(tell.send(waiting.clone()))
+            })
             .unwrap_err();
         assert!(
             matches!(&error, Error::RanksMissing { world: 3, missing, .. } if *missing == [1, 2]),
@@ -192,7 +208,10 @@ mod tests {
         assert!(reports.len() >= 2, "{reports:?}");
         for report in &reports {
             assert_eq!((report.rank, report.world), (0, 3));
-            assert_eq!((&report.joined[..], &report.missing[..]), (&[0][..], &[1, 2][..]));
+            assert_eq!(
+                (&report.joined[..], &report.missing[..]),
+                (&[0][..], &[1, 2][..])
+            );
             assert_eq!(report.address, format!("127.0.0.1:{port}"));
         }
         assert!(reports.iter().is_sorted_by_key(|report| report.waited));

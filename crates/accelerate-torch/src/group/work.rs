@@ -63,12 +63,24 @@ impl Work {
         tensors: Vec<Tensor>,
     ) -> Self {
         let parts = NonNull::new(raw).map(Part).into_iter().collect();
-        Self { parts, finish: None, operation, place, _tensors: tensors }
+        Self {
+            parts,
+            finish: None,
+            operation,
+            place,
+            _tensors: tensors,
+        }
     }
 
     /// Several transfers that belong together.
     pub(super) fn joined(operation: &'static str, place: Place, works: Vec<Self>) -> Self {
-        let mut all = Self { parts: Vec::new(), finish: None, operation, place, _tensors: Vec::new() };
+        let mut all = Self {
+            parts: Vec::new(),
+            finish: None,
+            operation,
+            place,
+            _tensors: Vec::new(),
+        };
         for mut work in works {
             all.parts.append(&mut work.parts);
             all._tensors.append(&mut work._tensors);
@@ -118,28 +130,17 @@ impl Work {
         for part in &self.parts {
             let mut done = false;
             // SAFETY: the handle is alive.
-            unsafe { check("work state", ffi::acc_work_is_completed(part.0.as_ptr(), &mut done))? };
+            unsafe {
+                check(
+                    "work state",
+                    ffi::acc_work_is_completed(part.0.as_ptr(), &mut done),
+                )?
+            };
             if !done {
                 return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    /// The rank that a receive from any rank got its tensor from, once it is done.
-    ///
-    /// # Errors
-    /// If the work is no such receive.
-    pub fn source(&self) -> Result<usize> {
-        let part = self.single("source of receive")?;
-        let mut rank = 0;
-        // SAFETY: the handle is alive.
-        unsafe { check("source of receive", ffi::acc_work_source(part.0.as_ptr(), &mut rank))? };
-        usize::try_from(rank).map_err(|_| Error::Argument {
-            operation: "source of receive",
-            expected: "a finished receive".to_owned(),
-            found: format!("rank {rank}"),
-        })
     }
 
     /// The number of this collective within its group, for comparing ranks.
@@ -151,7 +152,10 @@ impl Work {
         let mut number = 0;
         // SAFETY: the handle is alive.
         unsafe {
-            check("sequence number", ffi::acc_work_sequence(part.0.as_ptr(), &mut number))?;
+            check(
+                "sequence number",
+                ffi::acc_work_sequence(part.0.as_ptr(), &mut number),
+            )?;
         }
         Ok(number)
     }
@@ -172,7 +176,10 @@ impl Work {
         let mut out = ptr::null_mut();
         // SAFETY: the handle is alive; on success `out` is an owned handle.
         unsafe {
-            check("future of work", ffi::acc_work_future(part.0.as_ptr(), &mut out))?;
+            check(
+                "future of work",
+                ffi::acc_work_future(part.0.as_ptr(), &mut out),
+            )?;
             Future::from_raw(out)
         }
     }

@@ -4,9 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use accelerate_testkit::{Rank, ranks};
-use accelerate_torch::{
-    Error, ProcessGroup, ReduceOp, Rendezvous, Result, Store, TcpStoreOptions,
-};
+use accelerate_torch::{Error, ProcessGroup, ReduceOp, Rendezvous, Result, Store, TcpStoreOptions};
 
 use crate::support::{Outcome, PATIENCE, float, join, numbers, options, rendezvous};
 
@@ -28,7 +26,10 @@ fn join_within(rank: Rank, timeout: Duration) -> Result<ProcessGroup> {
 fn assert_late(error: &Error, operation: &str, rank: usize) {
     let text = error.to_string();
     assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
-    assert!(text.contains(&format!("`{operation}` timed out on rank {rank} of ")), "{text}");
+    assert!(
+        text.contains(&format!("`{operation}` timed out on rank {rank} of ")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -43,11 +44,21 @@ fn a_rank_that_never_comes_is_named() {
         let text = error.to_string();
         // The server may end before the others have asked it who is missing.
         if rank.index() == 0 {
-            assert!(matches!(&error, Error::RanksMissing { missing, .. } if *missing == [1]), "{error:?}");
+            assert!(
+                matches!(&error, Error::RanksMissing { missing, .. } if *missing == [1]),
+                "{error:?}"
+            );
             assert!(text.contains("1 of 3 ranks did not join"), "{text}");
-            assert!(text.contains(&format!("127.0.0.1:{}", rank.port())), "{text}");
+            assert!(
+                text.contains(&format!("127.0.0.1:{}", rank.port())),
+                "{text}"
+            );
         }
-        assert!(start.elapsed() < PATIENCE, "waited for {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "waited for {:?}",
+            start.elapsed()
+        );
         Ok(())
     });
 }
@@ -55,10 +66,24 @@ fn a_rank_that_never_comes_is_named() {
 #[test]
 fn a_server_that_never_comes_is_named() -> Outcome {
     let free = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let alone = Rendezvous { host: "127.0.0.1".to_owned(), port: free, rank: 1, world: 2 };
-    let error = alone.join(&options().with_timeout(Duration::from_secs(1)), |_| {}).unwrap_err();
-    assert!(matches!(&error, Error::Unreachable { server: false, .. }), "{error:?}");
-    assert!(error.to_string().contains(&format!("reach the store at `127.0.0.1:{free}`")));
+    let alone = Rendezvous {
+        host: "127.0.0.1".to_owned(),
+        port: free,
+        rank: 1,
+        world: 2,
+    };
+    let error = alone
+        .join(&options().with_timeout(Duration::from_secs(1)), |_| {})
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Unreachable { server: false, .. }),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("reach the store at `127.0.0.1:{free}`"))
+    );
     Ok(())
 }
 
@@ -66,10 +91,18 @@ fn a_server_that_never_comes_is_named() -> Outcome {
 fn a_port_in_use_is_named() -> Outcome {
     let other = TcpListener::bind(("0.0.0.0", 0))?;
     let port = other.local_addr()?.port();
-    let first = Rendezvous { host: "127.0.0.1".to_owned(), port, rank: 0, world: 2 };
+    let first = Rendezvous {
+        host: "127.0.0.1".to_owned(),
+        port,
+        rank: 0,
+        world: 2,
+    };
     let error = first.join(&options(), |_| {}).unwrap_err();
     assert!(matches!(&error, Error::AddressInUse { .. }), "{error:?}");
-    assert!(error.to_string().contains(&format!("`127.0.0.1:{port}`")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("`127.0.0.1:{port}`")),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -88,7 +121,10 @@ fn the_timeout_of_the_group_holds_in_its_collectives() {
         assert_late(&error, "all-reduce", 0);
         let waited = start.elapsed();
         store.set("rank 0 is done", b"")?;
-        assert!(waited >= Duration::from_millis(1900), "gave up after {waited:?}");
+        assert!(
+            waited >= Duration::from_millis(1900),
+            "gave up after {waited:?}"
+        );
         assert!(waited < PATIENCE, "gave up after {waited:?}");
         Ok(())
     });
@@ -106,11 +142,16 @@ fn one_call_may_have_a_shorter_timeout() {
         let start = Instant::now();
         let short = Duration::from_millis(500);
         let tensor = float(&[1.0])?;
-        let error = group.all_reduce_timeout(&tensor, ReduceOp::Sum, short).unwrap_err();
+        let error = group
+            .all_reduce_timeout(&tensor, ReduceOp::Sum, short)
+            .unwrap_err();
         assert_late(&error, "all-reduce", 0);
         let waited = start.elapsed();
         store.set("rank 0 is done", b"")?;
-        assert!(waited >= short - Duration::from_millis(50), "gave up after {waited:?}");
+        assert!(
+            waited >= short - Duration::from_millis(50),
+            "gave up after {waited:?}"
+        );
         assert!(waited < PATIENCE / 2, "gave up after {waited:?}");
         Ok(())
     });
@@ -154,7 +195,10 @@ fn a_peer_that_ends_is_noticed() {
         let waited = start.elapsed();
         let text = error.to_string();
         assert!(matches!(&error, Error::ConnectionLost { .. }), "{error:?}");
-        assert!(text.contains(&format!("`all-reduce` lost its connection on rank {}", rank.index())));
+        assert!(text.contains(&format!(
+            "`all-reduce` lost its connection on rank {}",
+            rank.index()
+        )));
         assert!(waited < PATIENCE / 2, "noticed after {waited:?}");
         // Dropping the broken group does not hang: the process ends now.
         Ok(())

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::{Error, ProcessGroup, ReduceOp, Result, Store};
 
-use crate::support::{Outcome, float, marked, numbers, on_ranks, on_worlds, options, real};
+use crate::support::{Outcome, float, marked, numbers, on_worlds, options, real};
 
 /// The sum of the default group's rank numbers over a group, as its members see it.
 fn sum_of_ranks(group: &ProcessGroup, own: usize) -> Result<f64> {
@@ -17,14 +17,13 @@ fn sum_of_ranks(group: &ProcessGroup, own: usize) -> Result<f64> {
 
 #[test]
 fn a_group_knows_who_is_in_it() {
-    on_ranks(|group| {
+    on_worlds(&[2, 3], |group| {
         assert_eq!(group.name(), "0");
         assert_eq!(group.global_ranks(), (0..group.size()).collect::<Vec<_>>());
-        assert_eq!(group.place().to_string(), format!(
-            "rank {} of {} (group `0`)",
-            group.rank(),
-            group.size()
-        ));
+        assert_eq!(
+            group.place().to_string(),
+            format!("rank {} of {} (group `0`)", group.rank(), group.size())
+        );
         assert_eq!(group.timeout(), options().timeout);
         Ok(())
     });
@@ -58,7 +57,7 @@ fn some_ranks_make_a_group_of_their_own() {
 
 #[test]
 fn two_groups_of_the_same_ranks_work_at_once() {
-    on_ranks(|group| {
+    on_worlds(&[2, 3], |group| {
         let all: Vec<usize> = (0..group.size()).collect();
         let (Some(one), Some(two)) = (group.subgroup(&all)?, group.subgroup(&all)?) else {
             return Err("every rank is a member".into());
@@ -104,7 +103,8 @@ fn a_group_of_one_talks_to_itself() {
         mine.exchange_all_gather_async(&output, &input)?.wait()?;
         assert_eq!(numbers(&output)?, marked(own, 3));
         let (summed, room) = (float(&[-1.0; 3])?, float(&[])?);
-        mine.exchange_reduce_scatter_async(&summed, &input, &room, ReduceOp::Avg)?.wait()?;
+        mine.exchange_reduce_scatter_async(&summed, &input, &room, ReduceOp::Avg)?
+            .wait()?;
         assert_eq!(numbers(&summed)?, marked(own, 3));
         assert_eq!(mine.all_gather_bytes(b"alone")?, [b"alone"]);
         mine.barrier()?;
@@ -114,11 +114,14 @@ fn a_group_of_one_talks_to_itself() {
 
 #[test]
 fn ranks_of_a_sub_group_are_different_and_there() {
-    on_ranks(|group| {
+    on_worlds(&[2, 3], |group| {
         for wrong in [&[][..], &[0, 0], &[0, group.size()]] {
             let error = group.subgroup(wrong).unwrap_err();
             assert!(matches!(&error, Error::Argument { .. }), "{error}");
-            assert!(error.to_string().contains(&format!("found {wrong:?}")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("found {wrong:?}")),
+                "{error}"
+            );
         }
         // A refused group takes no name.
         let pair = group.subgroup(&[0, 1])?;
@@ -129,7 +132,11 @@ fn ranks_of_a_sub_group_are_different_and_there() {
 
 /// One file for all ranks of a run, which no other run has.
 fn store_file(rank: Rank) -> PathBuf {
-    let name = format!("accelerate-{}-{}.store", std::os::unix::process::parent_id(), rank.port());
+    let name = format!(
+        "accelerate-{}-{}.store",
+        std::os::unix::process::parent_id(),
+        rank.port()
+    );
     std::env::temp_dir().join(name)
 }
 
@@ -140,7 +147,10 @@ fn ranks_meet_in_a_file() {
         let store = Store::file(&path, rank.world())?;
         let group = ProcessGroup::new(&store, rank.index(), rank.world(), &options())?;
         let own = group.rank();
-        assert_eq!(sum_of_ranks(&group, own)?, real(rank.world() * (rank.world() - 1) / 2));
+        assert_eq!(
+            sum_of_ranks(&group, own)?,
+            real(rank.world() * (rank.world() - 1) / 2)
+        );
         let last = rank.world() - 1;
         let outer = group.subgroup(&[0, last])?;
         assert_eq!(outer.is_some(), own == 0 || own == last);
@@ -163,7 +173,12 @@ fn a_rank_is_below_the_world_size() -> Outcome {
     let folder = tempfile::tempdir()?;
     let store = Store::file(&folder.path().join("store"), 2)?;
     let error = ProcessGroup::new(&store, 2, 2, &options()).unwrap_err();
-    assert!(error.to_string().contains("below the world size 2, found 2"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("below the world size 2, found 2"),
+        "{error}"
+    );
     assert!(error.source().is_none());
     Ok(())
 }

@@ -3,6 +3,11 @@
 //! Every test starts itself again once per rank; see `accelerate-testkit`.
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
+#![expect(clippy::panic, reason = "hooks that panic are tested")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a rank's output is shown when its test fails"
+)]
 
 mod collectives;
 mod exchange;

@@ -45,7 +45,9 @@ fn mixed(languages: &[&str]) -> Outcome {
         return rust_rank(rank);
     }
     let test = thread::current().name().unwrap_or_default().to_owned();
-    let Some(python) = parity_python(&test) else { return Ok(()) };
+    let Some(python) = parity_python(&test) else {
+        return Ok(());
+    };
     let this_program = env::current_exe()?;
     let outputs = start_ranks(languages.len(), DEADLINE, |rank| {
         if languages[rank.index()] == "python" {
@@ -55,15 +57,27 @@ fn mixed(languages: &[&str]) -> Outcome {
         }
     })?;
     let sums: Vec<_> = outputs.iter().map(|output| sum_in(&output.text)).collect();
-    let well = outputs.iter().all(|output| output.status.is_some_and(|status| status.success()));
-    assert!(well && sums.iter().all(|sum| sum.is_some() && *sum == sums[0]), "{outputs:#?}");
+    let well = outputs
+        .iter()
+        .all(|output| output.status.is_some_and(|status| status.success()));
+    assert!(
+        well && sums.iter().all(|sum| sum.is_some() && *sum == sums[0]),
+        "{outputs:#?}"
+    );
     Ok(())
 }
 
 fn python_rank(python: &Path, rank: Rank) -> Command {
-    let script: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "tests", "parity", "mixed_rank.py"]
-        .iter()
-        .collect();
+    let script: PathBuf = [
+        env!("CARGO_MANIFEST_DIR"),
+        "..",
+        "..",
+        "tests",
+        "parity",
+        "mixed_rank.py",
+    ]
+    .iter()
+    .collect();
     let mut command = Command::new(python);
     command.arg(script).envs(rank.environment());
     // Python's torch brings its own libtorch.
@@ -75,7 +89,10 @@ fn same_test(program: &Path, test: &str, rank: Rank) -> Command {
     let mut command = Command::new(program);
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(RANK, format!("{} {} {}", rank.index(), rank.world(), rank.port()))
+        .env(
+            RANK,
+            format!("{} {} {}", rank.index(), rank.world(), rank.port()),
+        )
         .envs(rank.environment());
     command
 }
@@ -111,7 +128,11 @@ fn collectives(group: &ProcessGroup) -> Result<()> {
     let factor = real(world * (world + 1) / 2);
     assert_eq!(numbers(&total)?, [2.0 * factor, 10.0 * factor]);
 
-    let shared = if rank == 0 { float(&[0.0, 1.0, 2.0, 3.0, 4.0])? } else { float(&[-1.0; 5])? };
+    let shared = if rank == 0 {
+        float(&[0.0, 1.0, 2.0, 3.0, 4.0])?
+    } else {
+        float(&[-1.0; 5])?
+    };
     group.broadcast(&shared, 0)?;
     assert_eq!(numbers(&shared)?, [0.0, 1.0, 2.0, 3.0, 4.0]);
 
@@ -139,7 +160,10 @@ fn one_tensor_collectives(group: &ProcessGroup) -> Result<()> {
     let of = |r: usize| [real(r) + 1.0, real(r) + 1.25, real(r) + 1.5];
     let gathered = float(&vec![-1.0; 3 * world])?;
     group.all_gather_into_tensor(&gathered, &float(&of(rank))?)?;
-    assert_eq!(numbers(&gathered)?, (0..world).flat_map(of).collect::<Vec<_>>());
+    assert_eq!(
+        numbers(&gathered)?,
+        (0..world).flat_map(of).collect::<Vec<_>>()
+    );
 
     let everything: Vec<f64> = (0..2 * world).map(|i| real(i + 10 * rank)).collect();
     let part = float(&[-1.0; 2])?;
@@ -156,17 +180,26 @@ fn data_parallel(group: &ProcessGroup) -> Result<f64> {
     let parameters = network.tensors();
     if group.rank() > 0 {
         // Other values than rank 0's, which have to come from there.
-        tch::no_grad(|| parameters.iter().try_for_each(|p| p.shallow_clone().f_fill_(9).map(drop)))?;
+        tch::no_grad(|| {
+            parameters
+                .iter()
+                .try_for_each(|p| p.shallow_clone().f_fill_(9).map(drop))
+        })?;
     }
     verify_parameters(group, &parameters)?;
-    let values = parameters.iter().map(|p| Ok(p.f_detach()?)).collect::<Result<Vec<_>>>()?;
+    let values = parameters
+        .iter()
+        .map(|p| Ok(p.f_detach()?))
+        .collect::<Result<Vec<_>>>()?;
     group.broadcast_coalesced(&values, BROADCAST_BYTES, 0)?;
     let reducer = Reducer::new(group, &network.parameters(), &ReducerOptions::default())?;
-    let rows: Vec<f64> = (0..32).map(|i| real(i) / 32.0 + real(group.rank())).collect();
+    let rows: Vec<f64> = (0..32)
+        .map(|i| real(i) / 32.0 + real(group.rank()))
+        .collect();
     let rows = float(&rows)?.f_view([4, 8])?;
     let mut losses = Vec::new();
     for _ in 0..2 {
-        losses.push(network.reduced_step(&reducer, &rows)?.f_double_value(&[])?);
+        losses.push(network.reduced_step(&reducer, &rows)?);
         sgd(&parameters)?;
         network.clear_gradients()?;
     }
@@ -184,8 +217,18 @@ fn sgd(parameters: &[Tensor]) -> Result<()> {
         maximize: false,
         first_step: false,
     };
-    assert!(parameters.iter().all(|p| matches!(autograd::grad(p), Ok(Some(_)))));
-    fused::sgd(parameters, &gradients(parameters)?, &[], &step, fused::GradScale::default())
+    assert!(
+        parameters
+            .iter()
+            .all(|p| matches!(autograd::grad(p), Ok(Some(_))))
+    );
+    fused::sgd(
+        parameters,
+        &gradients(parameters)?,
+        &[],
+        &step,
+        fused::GradScale::default(),
+    )
 }
 
 /// The sum of the parameters, which every rank has to hold with the same bits.
@@ -198,7 +241,13 @@ fn sum_of_equal(group: &ProcessGroup, parameters: &[Tensor]) -> Result<f64> {
     let everyone = empty_places(group.size(), flat.numel())?;
     group.all_gather(&everyone, &flat)?;
     for (rank, other) in everyone.iter().enumerate() {
-        assert!(other.f_equal(&flat)?, "the parameters of rank {rank} differ");
+        assert!(
+            other.f_equal(&flat)?,
+            "the parameters of rank {rank} differ"
+        );
     }
-    Ok(flat.f_to_kind(Kind::Double)?.f_sum(None::<Kind>)?.f_double_value(&[])?)
+    Ok(flat
+        .f_to_kind(Kind::Double)?
+        .f_sum(None::<Kind>)?
+        .f_double_value(&[])?)
 }

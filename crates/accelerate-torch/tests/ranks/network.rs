@@ -33,7 +33,10 @@ impl Network {
     }
 
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
-        self.parameters().into_iter().map(|(_, tensor)| tensor).collect()
+        self.parameters()
+            .into_iter()
+            .map(|(_, tensor)| tensor)
+            .collect()
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor> {
@@ -52,24 +55,28 @@ impl Network {
     }
 
     pub(crate) fn clear_gradients(&self) -> Result<()> {
-        self.tensors().iter().try_for_each(|tensor| autograd::set_grad(tensor, None))
+        self.tensors()
+            .iter()
+            .try_for_each(|tensor| autograd::set_grad(tensor, None))
     }
 
     /// A forward and a backward pass whose gradients are reduced. Gives the loss.
-    pub(crate) fn reduced_step(&self, reducer: &Reducer, input: &Tensor) -> Result<Tensor> {
+    pub(crate) fn reduced_step(&self, reducer: &Reducer, input: &Tensor) -> Result<f64> {
         reducer.prepare_for_forward()?;
         reducer.rebuild_buckets()?;
         let loss = self.loss(input)?;
         reducer.prepare_for_backward(&[loss.shallow_clone()])?;
         backward(&loss)?;
-        Ok(loss)
+        Ok(loss.f_double_value(&[])?)
     }
 }
 
 /// A leaf with values in -0.25..0.25, the same on every rank.
 pub(crate) fn leaf(shape: &[i64], phase: f64) -> Result<Tensor> {
     let count = usize::try_from(shape.iter().product::<i64>()).unwrap_or(0);
-    let values: Vec<f64> = (0..count).map(|index| (real(index) * phase).sin() / 4.0).collect();
+    let values: Vec<f64> = (0..count)
+        .map(|index| (real(index) * phase).sin() / 4.0)
+        .collect();
     let tensor = float(&values)?.f_view(shape)?;
     Ok(tensor.f_set_requires_grad(true)?)
 }
@@ -78,7 +85,9 @@ pub(crate) fn leaf(shape: &[i64], phase: f64) -> Result<Tensor> {
 pub(crate) fn input(rank: usize, step: usize, rows: i64, columns: i64) -> Result<Tensor> {
     let count = usize::try_from(rows * columns).unwrap_or(0);
     let first = real(1000 * rank + 77 * step);
-    let values: Vec<f64> = (0..count).map(|index| (first + real(index)).cos()).collect();
+    let values: Vec<f64> = (0..count)
+        .map(|index| (first + real(index)).cos())
+        .collect();
     Ok(float(&values)?.f_view([rows, columns])?)
 }
 
@@ -90,7 +99,9 @@ pub(crate) fn backward(loss: &Tensor) -> Result<()> {
 pub(crate) fn gradients(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     tensors
         .iter()
-        .map(|tensor| autograd::grad(tensor)?.map_or_else(|| float(&[]), |g| Ok(g.f_copy()?)))
+        .map(|tensor| {
+            autograd::grad(tensor)?.map_or_else(|| float(&[]), |g| Ok(g.f_detach_copy()?))
+        })
         .collect()
 }
 
@@ -116,7 +127,11 @@ pub(crate) fn expected(group: &ProcessGroup, sizes: &[i64], input: &Tensor) -> R
 }
 
 /// Two ranks add in one order only and are compared bit for bit.
-pub(crate) fn assert_equal(group: &ProcessGroup, found: &[Tensor], expected: &[Tensor]) -> Result<()> {
+pub(crate) fn assert_equal(
+    group: &ProcessGroup,
+    found: &[Tensor],
+    expected: &[Tensor],
+) -> Result<()> {
     assert_eq!(found.len(), expected.len());
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found.size(), expected.size(), "gradient {index}");
@@ -125,7 +140,12 @@ pub(crate) fn assert_equal(group: &ProcessGroup, found: &[Tensor], expected: &[T
         } else {
             found.f_allclose(expected, 1e-6, 1e-8, false)?
         };
-        assert!(equal, "gradient {index}: {:?}, not {:?}", numbers(found)?, numbers(expected)?);
+        assert!(
+            equal,
+            "gradient {index}: {:?}, not {:?}",
+            numbers(found)?,
+            numbers(expected)?
+        );
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::tree::Tree;
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
-pub use prepare::{Prepare, Preparable};
+pub use prepare::{Preparable, Prepare};
 pub use prepared_model::PreparedModel;
 
 /// What makes one training program run on one process or on many: a shared handle.
@@ -112,7 +112,10 @@ impl Accelerator {
     ///
     /// # Errors
     /// If it cannot be moved.
-    pub fn prepare_for_evaluation<M: crate::nn::Module>(&self, model: M) -> Result<PreparedModel<M>> {
+    pub fn prepare_for_evaluation<M: crate::nn::Module>(
+        &self,
+        model: M,
+    ) -> Result<PreparedModel<M>> {
         PreparedModel::for_evaluation(model, self)
     }
 
@@ -147,7 +150,11 @@ impl Accelerator {
                 });
             }
         };
-        Ok(autograd::backward(&[loss], None, BackwardOptions::default())?)
+        Ok(autograd::backward(
+            &[loss],
+            None,
+            BackwardOptions::default(),
+        )?)
     }
 
     /// Joins the tensors of all ranks along dimension 0, in the order of ranks.
@@ -177,7 +184,13 @@ impl Accelerator {
         pad_index: f64,
         pad_first: bool,
     ) -> Result<T> {
-        collectives::pad_across_processes(self.state(), values.into_input(), dim, pad_index, pad_first)
+        collectives::pad_across_processes(
+            self.state(),
+            values.into_input(),
+            dim,
+            pad_index,
+            pad_first,
+        )
     }
 
     /// Waits until every rank has come here.
@@ -262,7 +275,11 @@ impl Accelerator {
     /// Whether any prepared optimizer skipped its last step.
     #[must_use]
     pub fn optimizer_step_was_skipped(&self) -> bool {
-        self.shared.optimizers.borrow().iter().any(LearningRates::was_skipped)
+        self.shared
+            .optimizers
+            .borrow()
+            .iter()
+            .any(LearningRates::was_skipped)
     }
 }
 

@@ -120,18 +120,21 @@ impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C> {
     fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
         let shared = &accelerator.shared;
         let config = shared.dataloader_config;
-        DataLoaderShard::new(self, ShardOptions {
-            num_processes: processes(accelerator),
-            process_index: accelerator.process_index(),
-            split_batches: config.split_batches,
-            even_batches: config.even_batches,
-            use_seedable_sampler: config.use_seedable_sampler,
-            data_seed: config.data_seed,
-            device: shared.device_placement.then(|| accelerator.device()),
-            non_blocking: config.non_blocking,
-            sync_generator: shared.state.process_group().map(sync_from_rank_0),
-            progress: shared.gradient_state.progress().clone(),
-        })
+        DataLoaderShard::new(
+            self,
+            ShardOptions {
+                num_processes: processes(accelerator),
+                process_index: accelerator.process_index(),
+                split_batches: config.split_batches,
+                even_batches: config.even_batches,
+                use_seedable_sampler: config.use_seedable_sampler,
+                data_seed: config.data_seed,
+                device: shared.device_placement.then(|| accelerator.device()),
+                non_blocking: config.non_blocking,
+                sync_generator: shared.state.process_group().map(sync_from_rank_0),
+                progress: shared.gradient_state.progress().clone(),
+            },
+        )
     }
 
     fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {

@@ -32,7 +32,10 @@ impl<M: Module> PreparedModel<M> {
         if accelerator.shared.device_placement {
             model.to_device(accelerator.device())?;
         }
-        Ok(Self { model, data_parallel: None })
+        Ok(Self {
+            model,
+            data_parallel: None,
+        })
     }
 
     /// What averages gradients over ranks; none for a process by itself.

@@ -9,7 +9,7 @@ mod load;
 mod report;
 mod save;
 
-pub use accelerate_formats::{Metadata, Weights};
+pub use accelerate_formats::{AtomicFile, Metadata, Weights};
 
 pub use self::dtype::{dtype_of, kind_of};
 pub use self::load::{LoadOptions, load_weights};

@@ -150,7 +150,8 @@ impl DataParallel {
     /// Copies rank 0's buffers, where the last pass may have changed them.
     fn sync_buffers(&self) -> Result<()> {
         if self.kwargs.broadcast_buffers && self.synced_before.get() && !self.buffers.is_empty() {
-            self.group.broadcast_coalesced(&self.buffers, BROADCAST_BYTES, 0)?;
+            self.group
+                .broadcast_coalesced(&self.buffers, BROADCAST_BYTES, 0)?;
         }
         Ok(())
     }
@@ -193,7 +194,12 @@ fn output_sink(output: &mut dyn Tree) -> Result<()> {
     let passed = autograd::function(
         &differentiable,
         |_, inputs| Ok(inputs.iter().map(Tensor::shallow_clone).collect()),
-        |_, gradients| Ok(gradients.iter().map(|g| g.as_ref().map(Tensor::shallow_clone)).collect()),
+        |_, gradients| {
+            Ok(gradients
+                .iter()
+                .map(|g| g.as_ref().map(Tensor::shallow_clone))
+                .collect())
+        },
     )?;
     let mut passed = passed.into_iter();
     output.visit_mut(&mut |leaf| {
@@ -214,7 +220,9 @@ fn trained(module: &dyn Module, parameters: &[(String, Tensor)]) -> Result<Vec<(
         .map(|(name, tensor)| (name.clone(), tensor.shallow_clone()))
         .collect();
     match trained.first() {
-        None => Err(Error::NothingToTrain { class: module.class_name() }),
+        None => Err(Error::NothingToTrain {
+            class: module.class_name(),
+        }),
         Some((first, tensor)) => {
             let device = tensor.device();
             match trained.iter().find(|(_, other)| other.device() != device) {

@@ -113,7 +113,9 @@ pub struct ProcessTurn {
 impl ProcessTurn {
     fn begin(state: &PartialState, first: bool) -> Result<Self> {
         if first {
-            return Ok(Self { first: Some(state.clone()) });
+            return Ok(Self {
+                first: Some(state.clone()),
+            });
         }
         state.wait_for_everyone()?;
         Ok(Self { first: None })
@@ -124,13 +126,17 @@ impl ProcessTurn {
     /// # Errors
     /// As [`PartialState::wait_for_everyone`].
     pub fn end(mut self) -> Result<()> {
-        self.first.take().map_or(Ok(()), |state| state.wait_for_everyone())
+        self.first
+            .take()
+            .map_or(Ok(()), |state| state.wait_for_everyone())
     }
 }
 
 impl Drop for ProcessTurn {
     fn drop(&mut self) {
-        let Some(state) = self.first.take() else { return };
+        let Some(state) = self.first.take() else {
+            return;
+        };
         if let Err(error) = state.wait_for_everyone() {
             tracing::error!(%error, "the other processes could not be told that this one is done");
         }

@@ -85,7 +85,11 @@ impl PartialState {
         };
         let debug = env.get(&env::DEBUG_MODE)?.unwrap_or(false);
         let topology = Topology::read(env)?;
-        let gpus = if options.cpu { 0 } else { device::count(Device::Cuda(0)) };
+        let gpus = if options.cpu {
+            0
+        } else {
+            device::count(Device::Cuda(0))
+        };
         let local_rank = topology.as_ref().map_or(0, Topology::local_rank);
         let device = match env.get(&env::TORCH_DEVICE)? {
             Some(name) => parse_device(&name)?,
@@ -104,7 +108,13 @@ impl PartialState {
         };
         let topology = topology.unwrap_or_else(Topology::alone);
         Ok(Self {
-            shared: Arc::new(Shared { topology, distributed_type, device, group, debug }),
+            shared: Arc::new(Shared {
+                topology,
+                distributed_type,
+                device,
+                group,
+                debug,
+            }),
         })
     }
 
@@ -200,7 +210,10 @@ fn device_name(device: Device) -> String {
 fn parse_device(name: &str) -> Result<Device> {
     let unknown = || Error::Argument {
         operation: "process state",
-        expected: format!("`cpu`, `cuda`, `cuda:N` or `mps` in `{}`", env::TORCH_DEVICE.name()),
+        expected: format!(
+            "`cpu`, `cuda`, `cuda:N` or `mps` in `{}`",
+            env::TORCH_DEVICE.name()
+        ),
         found: format!("`{name}`"),
     };
     match name.split_once(':') {
@@ -223,8 +236,14 @@ fn connect(
         return Ok((DistributedType::No, None));
     }
     let (distributed_type, backend) = match device {
-        Device::Cuda(_) => (DistributedType::MultiGpu, options.backend.unwrap_or(Backend::NcclAndGloo)),
-        _ => (DistributedType::MultiCpu, options.backend.unwrap_or(Backend::Gloo)),
+        Device::Cuda(_) => (
+            DistributedType::MultiGpu,
+            options.backend.unwrap_or(Backend::NcclAndGloo),
+        ),
+        _ => (
+            DistributedType::MultiCpu,
+            options.backend.unwrap_or(Backend::Gloo),
+        ),
     };
     let mut group_options = GroupOptions::new(backend);
     if let Some(timeout) = options.timeout {
@@ -268,7 +287,10 @@ mod tests {
 
     #[test]
     fn a_process_by_itself_is_rank_0_of_1() -> Result<()> {
-        let state = state(&[("ACCELERATE_USE_CPU", "yes"), ("ACCELERATE_DEBUG_MODE", "1")])?;
+        let state = state(&[
+            ("ACCELERATE_USE_CPU", "yes"),
+            ("ACCELERATE_DEBUG_MODE", "1"),
+        ])?;
         assert_eq!((state.num_processes(), state.process_index()), (1, 0));
         assert_eq!(state.distributed_type(), DistributedType::No);
         assert!(!state.use_distributed() && state.debug() && state.is_main_process());
@@ -283,7 +305,10 @@ mod tests {
     #[test]
     fn a_device_that_is_no_device_is_an_error_that_names_the_variable() {
         let error = state(&[("ACCELERATE_TORCH_DEVICE", "gpu")]).unwrap_err();
-        assert!(error.to_string().contains("ACCELERATE_TORCH_DEVICE"), "{error}");
+        assert!(
+            error.to_string().contains("ACCELERATE_TORCH_DEVICE"),
+            "{error}"
+        );
         assert!(error.to_string().contains("`gpu`"), "{error}");
     }
 

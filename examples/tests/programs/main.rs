@@ -1,0 +1,10 @@
+//! The example programs from outside: built binaries, real processes, small real files.
+
+#![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
+
+mod first_all_reduce;
+mod nlp_bad_input;
+mod nlp_failures;
+mod nlp_job;
+mod process;
+mod workplace;
