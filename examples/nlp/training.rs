@@ -1,6 +1,7 @@
 //! The job itself.
 
 use std::error::Error;
+use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
 use accelerate::data::{Collate, DataLoader};
@@ -208,7 +209,8 @@ fn finish(
 fn start_log() {
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .without_time()
         .init();
 }

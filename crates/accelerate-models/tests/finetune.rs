@@ -2,6 +2,11 @@
 //!
 //! `tests/parity/record.py` recorded them from transformers' BERT, on one process and, with
 //! `DistributedDataParallel` over Gloo, on two.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic, and says how exact it was"
+)]
 
 use std::path::{Path, PathBuf};
 

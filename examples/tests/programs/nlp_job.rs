@@ -7,11 +7,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::process::Done;
+use crate::process::{Done, Program};
 use crate::workplace::{HELD_OUT, SNIPPETS, Workplace, nlp};
 
+/// Samples in a step of all processes together.
 const BATCH: usize = 4;
-const EPOCHS: usize = 3;
+const EPOCHS: usize = 8;
 
 /// One line about one epoch.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ fn whole_job(place: &Workplace, processes: usize) -> Done {
     let done = place
         .launch_nlp(processes, &["--quiet"])
         .args(["--epochs", &EPOCHS.to_string()])
+        .args(["--batch-size", &(BATCH / processes).to_string()])
         .args(["--output".as_ref(), place.output().as_os_str()])
         .args(["--bench-json".as_ref(), place.path("bench").as_os_str()])
         .run();
@@ -93,7 +95,7 @@ fn check_job(place: &Workplace, done: &Done, processes: usize) {
         "nothing was learnt: {done:#?}"
     );
 
-    let steps = (SNIPPETS - HELD_OUT).div_ceil(BATCH * processes) * EPOCHS;
+    let steps = (SNIPPETS - HELD_OUT).div_ceil(BATCH) * EPOCHS;
     for rank in 0..processes {
         let measured = measured(place, rank);
         assert_eq!(
@@ -135,7 +137,7 @@ fn check_output(place: &Workplace) {
         "--batch-size",
         "4",
     ];
-    let again = crate::process::Program::new(nlp(), &place.path("logs"))
+    let again = Program::new(nlp(), &place.path("logs"))
         .args(["--model".as_ref(), place.output().as_os_str()])
         .args(["--data".as_ref(), place.snippets().as_os_str()])
         .args(["--max-length", "16"])
@@ -198,6 +200,27 @@ fn the_same_seed_gives_the_same_losses_and_ranks_see_different_samples() {
         runs[0][0], runs[0][1],
         "both ranks train on the same samples"
     );
+}
+
+#[test]
+fn two_processes_see_every_sample_once_as_one_does() {
+    // Without learning, the loss of a sample is the same in every batch.
+    let [one, two] = [1, 2].map(|processes| {
+        let place = Workplace::new();
+        let program = place
+            .launch_nlp(processes, &["--quiet"])
+            // As many samples as fill all batches.
+            .args(["--lr", "0", "--held-out", "8"])
+            .args(["--batch-size", &(BATCH / processes).to_string()])
+            .args(["--bench-json".as_ref(), place.path("bench").as_os_str()]);
+        program.run().assert_code(0);
+        let losses: Vec<f64> = (0..processes)
+            .flat_map(|rank| measured(&place, rank).losses)
+            .collect();
+        assert_eq!(losses.len(), processes * (SNIPPETS - 8) / BATCH);
+        losses.iter().sum::<f64>() / losses.len() as f64
+    });
+    assert!((one - two).abs() < 1e-5, "mean losses {one} and {two}");
 }
 
 #[test]

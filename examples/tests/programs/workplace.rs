@@ -131,7 +131,7 @@ impl Workplace {
             "--max-length",
             "16",
             "--lr",
-            "0.002",
+            "0.001",
         ];
         let mut arguments = vec![
             "--model".into(),

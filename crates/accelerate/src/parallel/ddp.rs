@@ -203,10 +203,10 @@ fn output_sink(output: &mut dyn Tree) -> Result<()> {
     )?;
     let mut passed = passed.into_iter();
     output.visit_mut(&mut |leaf| {
-        if leaf.requires_grad() {
-            if let Some(through) = passed.next() {
-                *leaf = through;
-            }
+        if leaf.requires_grad()
+            && let Some(through) = passed.next()
+        {
+            *leaf = through;
         }
         Ok(())
     })
