@@ -54,7 +54,7 @@ pub use prepared_model::PreparedModel;
 ///     scheduler.step()?;
 ///     optimizer.zero_grad()?;
 /// }
-/// # accelerate::Result::Ok(())
+/// # Ok::<(), accelerate::Error>(())
 /// ```
 ///
 /// # Source
