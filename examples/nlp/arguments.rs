@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Seed of the order, the new weights and dropout.
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: i64,
-    /// How many of the last snippets are held out for evaluation.
+    /// How many snippets, evenly spread, are held out for evaluation.
     #[arg(long, default_value = "1000")]
     pub(crate) held_out: NonZeroUsize,
     /// Stop after this many steps, without evaluation.

@@ -47,7 +47,8 @@ pub(crate) enum DataError {
     },
 }
 
-/// Reads all snippets and holds the last ones out: training part, held-out part.
+/// Reads all snippets and holds some out, evenly spread over the file, which is sorted by
+/// label: training part, held-out part.
 pub(crate) fn read(
     path: &Path,
     held_out: usize,
@@ -56,7 +57,7 @@ pub(crate) fn read(
         path: path.to_owned(),
         source,
     })?;
-    let mut snippets = text
+    let snippets = text
         .lines()
         .enumerate()
         .map(|(index, line)| {
@@ -68,16 +69,28 @@ pub(crate) fn read(
         })
         .collect::<Result<Vec<_>, _>>()?;
     let found = snippets.len();
-    let training = found
-        .checked_sub(held_out)
-        .filter(|&left| left > 0)
-        .ok_or_else(|| DataError::TooFew {
+    if found <= held_out {
+        return Err(DataError::TooFew {
             path: path.to_owned(),
             found,
             held_out,
-        })?;
-    let evaluation = snippets.split_off(training);
-    Ok((snippets, evaluation))
+        });
+    }
+    // Number `k` of the held-out ones stands at `k * found / held_out`.
+    let is_held_out = |index: usize| {
+        let next = (index * held_out).div_ceil(found);
+        next < held_out && next * found / held_out == index
+    };
+    let (mut training, mut evaluation) = (Vec::new(), Vec::new());
+    for (index, snippet) in snippets.into_iter().enumerate() {
+        if is_held_out(index) {
+            &mut evaluation
+        } else {
+            &mut training
+        }
+        .push(snippet);
+    }
+    Ok((training, evaluation))
 }
 
 fn parse(line: &str) -> Option<Snippet> {
@@ -106,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn ratings_become_labels_and_the_last_lines_are_held_out() {
-        let file = file("1\t-0.5\tso so\r\n2\t2.25\ta joy\twith a tab\r\n3\t0\tneither");
+    fn ratings_become_labels_and_lines_are_held_out() {
+        let file = file("1\t0\tneither\r\n2\t-0.5\tso so\r\n3\t2.25\ta joy\twith a tab");
         let (training, held_out) = read(file.path(), 1).unwrap();
         assert_eq!(
             training[1],
@@ -124,6 +137,22 @@ mod tests {
                 positive: false
             }]
         );
+    }
+
+    #[test]
+    fn held_out_lines_are_spread_evenly_and_nothing_is_lost() {
+        let lines: Vec<String> = (0..23).map(|i| format!("{i}\t1\t{i}")).collect();
+        let file = file(&lines.join("\n"));
+        for held_out in [0, 1, 5, 7, 22] {
+            let (training, evaluation) = read(file.path(), held_out).unwrap();
+            assert_eq!(
+                (training.len(), evaluation.len()),
+                (23 - held_out, held_out)
+            );
+            let numbers: Vec<usize> = evaluation.iter().map(|s| s.text.parse().unwrap()).collect();
+            let expected: Vec<usize> = (0..held_out).map(|k| k * 23 / held_out).collect();
+            assert_eq!(numbers, expected);
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-#: The last snippets are kept for evaluation, which is no part of the measurement.
+#: So many snippets, evenly spread, are kept for evaluation, which is no part of the measurement.
 HELD_OUT = 1000
 WARMUP_SHARE = 0.1
 
@@ -96,7 +96,9 @@ def prepared(accelerator, arguments):
         batch["labels"] = torch.tensor(labels)
         return batch
 
-    snippets = read_snippets(arguments.data)[:-HELD_OUT]
+    snippets = read_snippets(arguments.data)
+    held_out = {k * len(snippets) // HELD_OUT for k in range(HELD_OUT)}
+    snippets = [snippet for index, snippet in enumerate(snippets) if index not in held_out]
     loader = DataLoader(snippets, batch_size=arguments.batch_size, shuffle=True, collate_fn=collate)
     model = AutoModelForSequenceClassification.from_pretrained(arguments.model, num_labels=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, fused=arguments.fused or None)

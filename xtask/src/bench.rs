@@ -15,7 +15,7 @@ use crate::setup;
 use crate::step::{self, step};
 use crate::workspace::Workspace;
 
-use measurement::{Pair, Run};
+use measurement::{Pair, Run, rank_file};
 
 /// What both sides are told, besides where to write their numbers.
 const ARGUMENTS: [&str; 4] = [
@@ -24,6 +24,9 @@ const ARGUMENTS: [&str; 4] = [
     "--data",
     ".data/movie-reviews/movieReviewSnippets_GroundTruth.txt",
 ];
+
+/// How many processes each side runs on.
+const RANKS: usize = 2;
 
 /// The original's side of the job.
 const PEER_SCRIPT: &str = "tests/parity/bench_peer.py";
@@ -120,8 +123,10 @@ impl Bench<'_> {
     }
 
     fn measure(&self, name: &str, mut command: Command) -> Result<Run, Failure> {
-        let file = self.folder.join("run.json");
-        remove_old(&file)?;
+        let file = self.folder.join("run");
+        for rank in 0..RANKS {
+            remove_old(&rank_file(&file, rank))?;
+        }
         command
             .args(ARGUMENTS)
             .args(["--max-steps", &self.max_steps.to_string()])
@@ -131,7 +136,7 @@ impl Bench<'_> {
             .env("OMP_NUM_THREADS", "1");
         step(name, || {
             step::run(command.env(START_VARIABLE, seconds_now().to_string()))?;
-            Run::read(&file)
+            Run::read(&file, RANKS)
         })
     }
 }

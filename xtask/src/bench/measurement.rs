@@ -1,7 +1,7 @@
 //! The numbers of one run, and how two runs compare.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -31,27 +31,47 @@ pub(super) struct Pair {
 }
 
 impl Run {
-    /// Reads the file that a run wrote.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    /// Reads what the ranks of a run wrote: `PATH.rank0.json` and so on. Times are rank 0's.
+    pub(super) fn read(path: &Path, ranks: usize) -> Result<Self, Failure> {
+        let all = (0..ranks)
+            .map(|rank| Self::read_rank(&rank_file(path, rank)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let peak_rss_bytes = all
+            .iter()
+            .flat_map(|run| run.peak_rss_bytes.clone())
+            .collect();
+        let first = all
+            .into_iter()
+            .next()
+            .ok_or_else(|| Failure::new("a run of no ranks"))?;
+        Ok(Self {
+            peak_rss_bytes,
+            ..first
+        })
+    }
+
+    fn read_rank(path: &Path) -> Result<Self, Failure> {
         let failed = |what: &str| {
             Failure::new(format!("`{}` {what}", path.display()))
-                .hint("each side writes `first_step_s`, `step_s` and `peak_rss_bytes` there")
+                .hint("each rank writes `first_step_s`, `step_s` and `peak_rss_bytes` there")
         };
-        let text = fs::read_to_string(path)
-            .map_err(|error| Failure::because("the run wrote no numbers", error))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            Failure::because(format!("no numbers in `{}`", path.display()), error)
+        })?;
         let value: Value = serde_json::from_str(&text).map_err(|_| failed("holds no JSON"))?;
-        let numbers = |name: &str| -> Option<Vec<f64>> {
-            let list: Option<Vec<f64>> =
-                value[name].as_array()?.iter().map(Value::as_f64).collect();
-            list.filter(|list| !list.is_empty())
+        let number = |name: &str| {
+            let number = value[name].as_f64();
+            number.ok_or_else(|| failed(&format!("lacks the number `{name}`")))
         };
+        let steps: Option<Vec<f64>> = value["step_s"]
+            .as_array()
+            .and_then(|list| list.iter().map(Value::as_f64).collect());
         Ok(Self {
-            first_step_s: value["first_step_s"]
-                .as_f64()
-                .ok_or_else(|| failed("lacks the number `first_step_s`"))?,
-            step_s: numbers("step_s").ok_or_else(|| failed("lacks the numbers `step_s`"))?,
-            peak_rss_bytes: numbers("peak_rss_bytes")
-                .ok_or_else(|| failed("lacks the numbers `peak_rss_bytes`"))?,
+            first_step_s: number("first_step_s")?,
+            step_s: steps
+                .filter(|steps| !steps.is_empty())
+                .ok_or_else(|| failed("lacks the numbers `step_s`"))?,
+            peak_rss_bytes: vec![number("peak_rss_bytes")?],
         })
     }
 
@@ -69,6 +89,13 @@ impl Run {
     pub(super) fn peak_bytes(&self) -> f64 {
         self.peak_rss_bytes.iter().copied().fold(0.0, f64::max)
     }
+}
+
+/// Where a rank of the run at `path` writes.
+pub(super) fn rank_file(path: &Path, rank: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".rank{rank}.json"));
+    PathBuf::from(name)
 }
 
 /// The middle value; the mean of the two middle ones where their number is even. Zero of none.
@@ -117,26 +144,27 @@ mod tests {
     #[test]
     fn a_run_without_its_numbers_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.json");
-        assert!(Run::read(&path).is_err());
+        let path = dir.path().join("run");
+        assert!(Run::read(&path, 1).is_err());
         for (text, word) in [
             ("{", "holds no JSON"),
             ("{\"step_s\": [1]}", "`first_step_s`"),
             ("{\"first_step_s\": 1, \"step_s\": []}", "`step_s`"),
             (
-                "{\"first_step_s\": 1, \"step_s\": [1], \"peak_rss_bytes\": [\"x\"]}",
+                "{\"first_step_s\": 1, \"step_s\": [1], \"peak_rss_bytes\": \"x\"}",
                 "`peak_rss",
             ),
         ] {
-            fs::write(&path, text).unwrap();
-            let error = Run::read(&path).unwrap_err().render();
+            fs::write(rank_file(&path, 0), text).unwrap();
+            let error = Run::read(&path, 1).unwrap_err().render();
             assert!(error.contains(word), "{error}");
         }
-        fs::write(
-            &path,
-            "{\"first_step_s\": 1.5, \"step_s\": [1], \"peak_rss_bytes\": [2, 3]}",
-        )
-        .unwrap();
-        assert_eq!(Run::read(&path).unwrap().peak_rss_bytes, [2.0, 3.0]);
+        for (rank, peak) in [2, 3].iter().enumerate() {
+            let text =
+                format!("{{\"first_step_s\": 1.5, \"step_s\": [1], \"peak_rss_bytes\": {peak}}}");
+            fs::write(rank_file(&path, rank), text).unwrap();
+        }
+        assert_eq!(Run::read(&path, 2).unwrap().peak_rss_bytes, [2.0, 3.0]);
+        assert!(Run::read(&path, 3).is_err());
     }
 }
