@@ -1,5 +1,6 @@
 //! How the ranks of a job come together.
 
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Waiting {
 
 /// How long ranks are awaited before the first report, and between two.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How often a rank asks whether rank 0 is there.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
 /// How long the store may take to answer a question about who has come.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -67,9 +70,12 @@ impl Rendezvous {
         &self,
         options: &GroupOptions,
         every: Duration,
-        report: impl FnMut(&Waiting) + Send + 'static,
+        mut report: impl FnMut(&Waiting) + Send + 'static,
     ) -> Result<ProcessGroup> {
         let start = Instant::now();
+        if self.rank > 0 {
+            self.await_server(start, options.timeout, every, &mut report)?;
+        }
         let store = Store::tcp(&TcpStoreOptions {
             host: self.host.clone(),
             port: self.port,
@@ -84,6 +90,52 @@ impl Rendezvous {
             .and_then(|()| ProcessGroup::new(&store, self.rank, self.world, options));
         drop(watch);
         joined.map_err(|error| self.explain(error, &store, start, options.timeout))
+    }
+
+    /// Waits until rank 0 serves the store.
+    ///
+    /// libtorch's own client tries again only after half a second or more; asking often
+    /// brings ranks together as soon as they can be, and lets them say what they wait for.
+    fn await_server(
+        &self,
+        start: Instant,
+        timeout: Duration,
+        every: Duration,
+        report: &mut impl FnMut(&Waiting),
+    ) -> Result<()> {
+        let mut next_report = every;
+        while !self.server_answers() {
+            let waited = start.elapsed();
+            if waited >= timeout {
+                return Err(Error::RanksMissing {
+                    address: self.address(),
+                    world: self.world,
+                    missing: vec![0],
+                    timeout,
+                });
+            }
+            if waited >= next_report {
+                next_report += every;
+                report(&Waiting {
+                    rank: self.rank,
+                    world: self.world,
+                    address: self.address(),
+                    joined: vec![self.rank],
+                    missing: vec![0],
+                    waited,
+                });
+            }
+            thread::sleep(PROBE_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody listens at the address.
+    fn server_answers(&self) -> bool {
+        let Ok(mut addresses) = (self.host.as_str(), self.port).to_socket_addrs() else {
+            return false;
+        };
+        addresses.any(|address| TcpStream::connect_timeout(&address, ANSWER).is_ok())
     }
 
     fn address(&self) -> String {
@@ -215,5 +267,33 @@ mod tests {
             assert_eq!(report.address, format!("127.0.0.1:{port}"));
         }
         assert!(reports.iter().is_sorted_by_key(|report| report.waited));
+    }
+
+    #[test]
+    fn a_rank_whose_server_never_comes_says_so_and_gives_up_in_time() {
+        let port = TcpListener::bind(("127.0.0.1", 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let second = Rendezvous {
+            host: "127.0.0.1".to_owned(),
+            port,
+            rank: 1,
+            world: 2,
+        };
+        let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_millis(500));
+        let (tell, told) = mpsc::channel();
+        let error = second
+            .join_reporting(&options, Duration::from_millis(100), move |waiting| {
+                drop(tell.send(waiting.clone()))
+            })
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::RanksMissing { missing, .. } if *missing == [0]),
+            "{error}"
+        );
+        let report = told.iter().next().unwrap();
+        assert_eq!((report.rank, &report.missing[..]), (1, &[0][..]));
     }
 }
