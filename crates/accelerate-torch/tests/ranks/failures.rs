@@ -76,13 +76,14 @@ fn a_server_that_never_comes_is_named() -> Outcome {
         .join(&options().with_timeout(Duration::from_secs(1)), |_| {})
         .unwrap_err();
     assert!(
-        matches!(&error, Error::Unreachable { server: false, .. }),
+        matches!(&error, Error::RanksMissing { missing, .. } if *missing == [0]),
         "{error:?}"
     );
     assert!(
         error
             .to_string()
-            .contains(&format!("reach the store at `127.0.0.1:{free}`"))
+            .contains(&format!("1 of 2 ranks did not join at `127.0.0.1:{free}`")),
+        "{error}"
     );
     Ok(())
 }
