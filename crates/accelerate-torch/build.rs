@@ -37,7 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if libtorch.cuda {
         build.define("USE_C10D_NCCL", None);
-        for dir in [libtorch.cuda_include_dir(), libtorch.nccl_include_dir()]
+        let cuda = libtorch.cuda_include_dir();
+        // CUDA 13 keeps the headers of its C++ library in a folder of their own.
+        let cccl = cuda.as_ref().map(|dir| dir.join("cccl"));
+        for dir in [cuda, cccl, libtorch.nccl_include_dir()]
             .into_iter()
             .flatten()
         {

@@ -12,8 +12,11 @@ use crate::step;
 use crate::workspace::Workspace;
 
 /// What the recorded numbers were made with.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("torch", TORCH_VERSION),
+    // Headers that those of CUDA include, for `check-cuda`.
+    ("nvidia-cuda-crt", "13.0.88"),
+    ("nvidia-cuda-cccl", "13.0.85"),
     ("accelerate", "1.15.0"),
     ("transformers", "5.24.0"),
     ("numpy", "2.4.6"),
