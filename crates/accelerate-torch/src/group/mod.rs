@@ -3,6 +3,7 @@
 mod bytes;
 mod collective;
 mod exchange;
+mod point_to_point;
 mod rendezvous;
 mod work;
 
