@@ -1,5 +1,6 @@
 //! What is to run, as plain data: no tensors, no processes, no side effects.
 //!
+//! - [`config`]: the config file.
 //! - [`env`](mod@env): the environment protocol. One table says which variables exist, what they
 //!   mean, who writes them and how they are read. Variables are read only through an
 //!   [`Environment`](env::Environment) and never written: a child process gets an
@@ -11,6 +12,7 @@
 //! reads.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod env;
 mod error;
 mod hint;
