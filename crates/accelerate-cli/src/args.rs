@@ -1,17 +1,25 @@
 //! The command line: flags, and how they are spelled.
 
+mod settings_flags;
+
 use std::{
     ffi::OsString,
-    num::{NonZeroU32, NonZeroUsize},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use accelerate_plan::MixedPrecision;
-use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    builder::{PossibleValuesParser, TypedValueParser as _},
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub(crate) use settings_flags::SettingsFlags;
+
+use crate::{
+    config_command::{ConfigArgs, to_fsdp2::ToFsdp2Args},
+    environment_report::EnvArgs,
+    estimate::args::EstimateArgs,
+    launch::streams::Streams,
+    manual::{CompletionsArgs, ManArgs},
+    self_test::TestArgs,
 };
 
 #[derive(Debug, Parser)]
@@ -27,44 +35,40 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a program on one or more processes of this machine
+    /// Answer questions, and save the answers in a file that `launch` reads
+    Config(ConfigArgs),
+    /// Estimate the memory that a model takes to load and to train
+    EstimateMemory(Box<EstimateArgs>),
+    /// Tell what a report about a fault should say about this machine
+    Env(EnvArgs),
+    /// Start a program on one or more processes, on this machine or on several
     Launch(Box<LaunchArgs>),
+    /// Try out everything the library does between processes, stage by stage
+    Test(TestArgs),
+    /// Convert a config file for FSDP 1 into one for FSDP 2
+    ToFsdp2(ToFsdp2Args),
+    /// Write the completions of a shell to standard output
+    Completions(CompletionsArgs),
+    /// Write man pages
+    Man(ManArgs),
 }
 
 /// What was typed after `accelerate launch`.
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
-    /// Stay on the CPU
-    #[arg(long)]
-    pub(crate) cpu: bool,
+    /// Config file to use instead of the default one
+    #[arg(long = "config_file", value_name = "PATH")]
+    pub(crate) config_file: Option<PathBuf>,
 
-    /// Number of processes; by default one per NVIDIA device, or one
-    #[arg(long = "num_processes", value_name = "N")]
-    pub(crate) num_processes: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsFlags,
 
-    /// Address at which the processes meet [default: 127.0.0.1]
-    #[arg(long = "main_process_ip", value_name = "ADDRESS")]
-    pub(crate) main_process_ip: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
-    /// Port at which the processes meet; 0, the default, picks a free one
-    #[arg(long = "main_process_port", value_name = "PORT")]
-    pub(crate) main_process_port: Option<u16>,
-
-    /// Lower precision to compute in [default: no]
-    #[arg(long = "mixed_precision", value_name = "PRECISION", value_parser = precision())]
-    pub(crate) mixed_precision: Option<MixedPrecision>,
-
-    /// Threads of each process; by default the usable cores are shared out
-    #[arg(long = "num_cpu_threads_per_process", value_name = "N")]
-    pub(crate) num_cpu_threads_per_process: Option<NonZeroUsize>,
-
-    /// Steps over which gradients are added up before the optimizer acts
-    #[arg(long = "gradient_accumulation_steps", value_name = "N")]
-    pub(crate) gradient_accumulation_steps: Option<NonZeroU32>,
-
-    /// Check collectives before they run, and print the launch plan
-    #[arg(long)]
-    pub(crate) debug: bool,
+    /// Explain what would be started, and start nothing
+    #[arg(long = "dry_run")]
+    pub(crate) dry_run: bool,
 
     /// Run a Python module instead of a file
     #[arg(short, long)]
@@ -78,6 +82,19 @@ pub(crate) struct LaunchArgs {
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
+    /// Program (an executable or a Python script), then its arguments, passed on as they are
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM [ARGUMENTS]"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How processes are watched and what becomes of their output.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output and ends")]
+pub(crate) struct OutputArgs {
     /// Seconds that processes have to end after SIGTERM, before SIGKILL
     #[arg(
         long = "grace_period",
@@ -87,9 +104,22 @@ pub(crate) struct LaunchArgs {
     )]
     pub(crate) grace_period: Duration,
 
+    /// End the job after this many seconds and tell what each rank was doing
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+
     /// Also write the output of each rank to files below this folder
     #[arg(long = "log_dir", value_name = "FOLDER")]
     pub(crate) log_dir: Option<PathBuf>,
+
+    /// Streams that get files: 0 none, 1 stdout, 2 stderr, 3 both, for all ranks or as
+    /// `RANK:STREAMS,...`
+    #[arg(short, long, value_name = "STREAMS")]
+    pub(crate) tee: Option<Streams>,
+
+    /// Write how the job ended as JSON into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 
     /// Show only the output of these local ranks
     #[arg(
@@ -102,14 +132,6 @@ pub(crate) struct LaunchArgs {
     /// Do not put `node:rank` before each line of several processes
     #[arg(long = "no_prefix")]
     pub(crate) no_prefix: bool,
-
-    /// Program (an executable or a Python script), then its arguments, passed on as they are
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        value_name = "PROGRAM [ARGUMENTS]"
-    )]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// An answer that ends the command before it began: help, the version, or what is wrong.
@@ -145,9 +167,10 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Answer> {
 
 /// The command as `clap` sees it. Every flag may be written with `_` or with `-`, and the last one
 /// of a kind wins.
-fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     fn with_dashes(command: clap::Command) -> clap::Command {
         command
+            .mut_subcommands(with_dashes)
             .args_override_self(true)
             .mut_args(|arg| match arg.get_long() {
                 Some(long) if long.contains('_') => {
@@ -170,11 +193,6 @@ fn expand_alias(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-fn precision() -> impl clap::builder::TypedValueParser<Value = MixedPrecision> {
-    PossibleValuesParser::new(MixedPrecision::ALL.map(MixedPrecision::name))
-        .try_map(|name| name.parse::<MixedPrecision>())
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -184,6 +202,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use accelerate_plan::config::Value;
+
     use super::*;
 
     fn launch(arguments: &[&str]) -> Option<LaunchArgs> {
@@ -193,8 +213,12 @@ mod tests {
             .map(OsString::from);
         match parse(words.collect()) {
             Ok(Command::Launch(launch)) => Some(*launch),
-            Err(_) => None,
+            Ok(_) | Err(_) => None,
         }
+    }
+
+    fn given(args: &LaunchArgs, name: &str) -> Option<Value> {
+        args.settings.0.get(name).map(|given| given.value.clone())
     }
 
     #[test]
@@ -205,12 +229,12 @@ mod tests {
     #[test]
     fn underscores_and_dashes_mean_the_same() {
         let args = launch(&["--num-processes=3", "--main_process_port", "5", "prog"]).unwrap();
-        assert_eq!(args.num_processes, NonZeroUsize::new(3));
-        assert_eq!(args.main_process_port, Some(5));
+        assert_eq!(given(&args, "num_processes"), Some(3.into()));
+        assert_eq!(given(&args, "main_process_port"), Some(5.into()));
         let args = launch(&["--num_processes", "3", "--num_processes", "4", "prog"]).unwrap();
         assert_eq!(
-            args.num_processes,
-            NonZeroUsize::new(4),
+            given(&args, "num_processes"),
+            Some(4.into()),
             "the last one wins"
         );
         assert!(
@@ -227,7 +251,8 @@ mod tests {
     fn everything_after_the_program_is_its_own() {
         let args = launch(&["--cpu", "prog", "--debug", "-h", "--", "--cpu"]).unwrap();
         assert_eq!(args.command, ["prog", "--debug", "-h", "--", "--cpu"]);
-        assert!(args.cpu && !args.debug);
+        assert_eq!(given(&args, "cpu"), Some(true.into()));
+        assert_eq!(given(&args, "debug"), None);
         let args = launch(&["--cpu", "--", "prog", "--quiet"]).unwrap();
         assert_eq!(args.command, ["prog", "--quiet"]);
     }

@@ -1,8 +1,13 @@
 //! The errors of this command, their exit codes and their hints.
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode};
 
-use accelerate_plan::Hint;
+use accelerate_plan::{Hint, cluster::ClusterError, settings::Origin};
+
+use crate::{
+    configuration::ConfigurationError,
+    launch::{hosts::HostsError, rendezvous},
+};
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -12,6 +17,41 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) enum Error {
     #[error("cannot plan the launch")]
     Plan(#[from] accelerate_plan::Error),
+
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+
+    #[error("cannot tell the place of this process")]
+    Cluster(#[from] ClusterError),
+
+    #[error("cannot start the job on other machines")]
+    Hosts(#[from] HostsError),
+
+    #[error("cannot meet the other machines")]
+    Rendezvous(#[from] rendezvous::Error),
+
+    #[error("the machines agreed on something that cannot be: no place for this one")]
+    BadRound,
+
+    #[error("{what} is not supported yet")]
+    NotSupported { what: &'static str },
+
+    #[error("a job on {num_machines} machines needs `{what}`")]
+    MissingForMachines {
+        what: &'static str,
+        num_machines: NonZeroUsize,
+    },
+
+    #[error(
+        "`num_processes` is `{found}` ({origin}): expected `{expected}`, because `{variable}` says \
+         so"
+    )]
+    ClusterDisagrees {
+        found: NonZeroUsize,
+        origin: Origin,
+        variable: &'static str,
+        expected: NonZeroUsize,
+    },
 
     #[error("`--module` and `--no_python` exclude each other")]
     ModuleWithoutPython,
@@ -45,8 +85,17 @@ pub(crate) enum Error {
     #[error("`--local_ranks_filter` names rank {rank}: expected ranks below {num_processes}")]
     FilterOutOfRange { rank: usize, num_processes: usize },
 
+    #[error("`--tee` names rank {rank}: expected ranks below {num_processes}")]
+    TeeOutOfRange { rank: usize, num_processes: usize },
+
     #[error("cannot write log files into `{}`", path.display())]
     LogFolder { path: PathBuf, source: io::Error },
+
+    #[error("cannot write the report `{}`", path.display())]
+    Report {
+        path: PathBuf,
+        source: Box<accelerate_formats::Error>,
+    },
 
     #[error("cannot start a process for rank {rank}")]
     Start { rank: usize, source: io::Error },
@@ -61,9 +110,19 @@ pub(crate) enum Error {
 impl Error {
     /// 1 for what the user can change, 2 for a wrong command line, 70 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
+        if let Self::Hosts(error) = self {
+            return error.exit_code();
+        }
         ExitCode::from(match self {
-            Self::ModuleWithoutPython | Self::FilterOutOfRange { .. } => 2,
-            Self::System { .. } => 70,
+            Self::Rendezvous(error) if error.is_usage() => 2,
+            Self::ModuleWithoutPython
+            | Self::NotSupported { .. }
+            | Self::MissingForMachines { .. }
+            | Self::ClusterDisagrees { .. }
+            | Self::FilterOutOfRange { .. }
+            | Self::TeeOutOfRange { .. } => 2,
+            Self::Plan(_) => 2,
+            Self::System { .. } | Self::BadRound => 70,
             _ => 1,
         })
     }
@@ -73,6 +132,22 @@ impl Hint for Error {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Plan(error) => return error.hint(),
+            Self::Configuration(error) => return error.hint(),
+            Self::Cluster(error) => return error.hint(),
+            Self::Hosts(error) => return error.hint(),
+            Self::Rendezvous(error) => return error.hint(),
+            Self::NotSupported { .. } => {
+                "use `--cpu`, `--multi_gpu`, `--use_fsdp` or `--use_deepspeed`, or another config \
+                 file"
+            }
+            Self::MissingForMachines { what, .. } => {
+                return Some(format!(
+                    "give it with `--{what}`, differently or alike on each machine"
+                ));
+            }
+            Self::ClusterDisagrees { .. } => {
+                "leave out `--num_processes`: each task that was started is one process"
+            }
             Self::ModuleWithoutPython => {
                 "`--module` runs a Python module, `--no_python` a program of any kind: keep one"
             }
@@ -90,6 +165,7 @@ impl Hint for Error {
             Self::PortBusy { .. } | Self::PortTaken { .. } | Self::PortRefused { .. } => {
                 "leave out `--main_process_port` and a free port is chosen, or name another one"
             }
+            Self::Report { .. } => "name a file in a folder that can be written with `--report`",
             Self::LogFolder { .. } => "name a folder that can be written with `--log_dir`",
             _ => return None,
         };

@@ -2,43 +2,76 @@
 //!
 //! The launcher starts one *keeper* per rank ([`keeper`]), which starts the program. All output
 //! passes through [`output`] when there are several ranks; a single process has the terminal to
-//! itself. [`watch`] waits for the first failure or signal and ends the whole tree of processes.
+//! itself. [`watch`] waits for the first failure or signal and ends the whole tree of processes;
+//! [`attempts`] starts it again if it may.
 
+mod activity;
+mod arguments;
+mod attempts;
+mod ended;
+mod error_file;
+mod events;
+mod explain;
+mod handling;
+pub(crate) mod hosts;
+mod job_report;
 pub(crate) mod keeper;
+mod keeper_news;
 mod log_files;
+mod machines;
+mod memory_kills;
 mod output;
+mod piping;
+mod placement;
 mod port;
 mod program;
+pub(crate) mod rendezvous;
 mod resolve;
 mod signals;
 mod start;
+mod step;
+pub(crate) mod streams;
+mod supervisor;
+mod through;
 mod tree;
 mod verdict;
 mod watch;
 
+pub(crate) use program::interpreter;
+
 use std::process::ExitCode;
 
-use accelerate_plan::env::Environment;
+use accelerate_plan::{env::Environment, settings};
 
+use self::{
+    attempts::OneMachine,
+    resolve::{Resolved, Way},
+};
 use crate::{args::LaunchArgs, error::Result, report};
 
-/// Runs the program that `args` describe until all its processes are gone.
+/// Runs the program that `args` describe until all its processes are gone, or explains what would be
+/// run.
 pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let env = Environment::from_process();
     let resolved = resolve::resolve(args, &env)?;
+    if args.dry_run {
+        return explain::explain(&resolved);
+    }
     if !args.quiet && !resolved.notes.is_empty() {
         report::note("values that were not given:", &resolved.notes);
     }
-    if args.debug {
-        let plan = resolved.plan.to_string();
+    if resolved.settings.is_on(&settings::DEBUG) {
+        let plan = resolved.way.plan().to_string();
         let lines: Vec<_> = plan.lines().map(str::to_owned).collect();
         report::note("the launch plan:", &lines);
     }
-    let job = start::start(&resolved.plan, &resolved.handling)?;
-    let ended = watch::watch(job)?;
-    drop(resolved.reservation);
-    if !args.quiet {
-        verdict::tell(&ended, &resolved.plan.program);
+    let Resolved { way, handling, .. } = resolved;
+    let program = way.plan().program.clone();
+    match way {
+        Way::Here { plan, port } => {
+            let mut rounds = OneMachine::new(*plan, port.reservation, port.is_given);
+            attempts::run(&program, &mut rounds, &handling)
+        }
+        Way::Machines(mut machines) => attempts::run(&program, &mut *machines, &handling),
     }
-    Ok(verdict::exit_code(&ended))
 }

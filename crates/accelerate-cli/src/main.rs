@@ -7,12 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod config_command;
+mod configuration;
+mod environment_report;
 mod error;
+mod estimate;
 mod launch;
+mod machine;
+mod manual;
 mod report;
+mod self_test;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{env, error::Error as StdError, ffi::OsString, process::ExitCode};
 
+use accelerate_plan::Hint;
 use args::Command;
 
 fn main() -> ExitCode {
@@ -21,13 +29,33 @@ fn main() -> ExitCode {
         return launch::keeper::run(&order);
     }
     match args::parse(arguments) {
-        Ok(Command::Launch(launch)) => match launch::run(&launch) {
-            Ok(code) => code,
-            Err(error) => {
-                report::error(&error);
-                error.exit_code()
-            }
-        },
+        Ok(command) => run(command),
         Err(answer) => answer.show(),
     }
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Config(args) => finish(config_command::run(&args), |error| error.exit_code()),
+        Command::EstimateMemory(args) => finish(estimate::run(&args), |error| error.exit_code()),
+        Command::Env(args) => finish(environment_report::run(&args), |error| error.exit_code()),
+        Command::Launch(args) => finish(launch::run(&args), |error| error.exit_code()),
+        Command::Test(args) => finish(self_test::run(&args), |error| error.exit_code()),
+        Command::ToFsdp2(args) => finish(config_command::to_fsdp2::run(&args), |error| {
+            error.exit_code()
+        }),
+        Command::Completions(args) => manual::completions(&args, args::command()),
+        Command::Man(args) => finish(manual::man(&args, args::command()), |_| ExitCode::FAILURE),
+    }
+}
+
+/// Shows an error; the exit code says whose it is.
+fn finish<E: StdError + Hint>(
+    outcome: Result<ExitCode, E>,
+    exit_code: impl FnOnce(&E) -> ExitCode,
+) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        report::error(&error);
+        exit_code(&error)
+    })
 }

@@ -11,7 +11,7 @@
 //! # Ok::<(), accelerate_plan::Error>(())
 //! ```
 
-mod format;
+pub(crate) mod format;
 mod overlay;
 mod table;
 mod variable;
@@ -22,7 +22,7 @@ use std::{
     path::PathBuf,
 };
 
-pub use format::Format;
+pub use format::{Format, Refused};
 pub use overlay::EnvOverlay;
 pub use table::*;
 pub use variable::{Entry, Found, Inheritance, Variable, Writer};
@@ -67,6 +67,13 @@ impl Environment {
             .map(|(name, value)| (name.into(), value.into()));
         self.variables.extend(pairs);
         self
+    }
+
+    /// All variables, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
     /// The value of a variable; `None` if it is not set, is empty, or holds a text that its format
@@ -118,6 +125,13 @@ impl Environment {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a variable is set to an empty text. [`Environment::get`] takes that for "not set", but
+    /// a few programs do not: no name in `CUDA_VISIBLE_DEVICES` means no device.
+    pub fn is_blank<T>(&self, variable: &Variable<T>) -> bool {
+        let value = self.variables.get(OsStr::new(variable.name()));
+        value.is_some_and(|value| value.is_empty())
     }
 
     /// The folders in which programs are searched (`PATH`), in order.

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::Hint;
+use crate::{
+    Hint,
+    settings::{Origin, Sourced},
+};
 
 /// The result of reading or building a plan.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -61,6 +64,43 @@ pub enum Error {
         local_world_size: usize,
     },
 
+    /// A setting has a value that is not allowed.
+    #[error("`{name}` is `{value}`: expected {expected} ({origin})")]
+    InvalidSetting {
+        /// Name of the setting.
+        name: &'static str,
+        /// The value found.
+        value: String,
+        /// What is allowed, in words.
+        expected: &'static str,
+        /// Where the value stands.
+        origin: Origin,
+    },
+
+    /// Two places ask for different kinds of job.
+    #[error("{first} and {second} exclude each other")]
+    Exclusive {
+        /// One of them.
+        first: Origin,
+        /// The other.
+        second: Origin,
+    },
+
+    /// Two settings exclude each other.
+    #[error(transparent)]
+    Contradiction(Box<Contradiction>),
+
+    /// A setting is needed that nobody gave and that cannot be found out.
+    #[error("`{name}` is not known: {why} ({because})")]
+    Unsettled {
+        /// Name of the setting.
+        name: &'static str,
+        /// Where the need comes from.
+        because: Origin,
+        /// Why it is needed.
+        why: &'static str,
+    },
+
     /// A name that is no mixed precision.
     #[error("unknown mixed precision `{value}`: expected one of `no`, `fp16`, `bf16`, `fp8`")]
     UnknownPrecision {
@@ -82,8 +122,52 @@ impl Hint for Error {
                  rank 0, the same on every machine"
                     .to_owned(),
             ),
-            Self::UnknownPrecision { .. } => None,
+            Self::Exclusive { .. } => Some("keep one of them".to_owned()),
+            Self::Unsettled { name, .. } => Some(format!("give it with `--{name}`")),
+            Self::Contradiction { .. }
+            | Self::InvalidSetting { .. }
+            | Self::UnknownPrecision { .. } => None,
         }
+    }
+}
+
+/// Two settings that exclude each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{name}` is `{found}` ({origin}): expected {expected}, which is `{other}` ({other_origin})"
+)]
+#[non_exhaustive]
+pub struct Contradiction {
+    /// Name of the first.
+    pub name: &'static str,
+    /// Its value.
+    pub found: String,
+    /// Where that came from.
+    pub origin: Origin,
+    /// What would fit, in words that name the other setting.
+    pub expected: &'static str,
+    /// Value of the other one.
+    pub other: String,
+    /// Where that came from.
+    pub other_origin: Origin,
+}
+
+impl Contradiction {
+    /// The error for a setting whose value does not fit that of another one.
+    pub(crate) fn error(
+        name: &'static str,
+        found: &Sourced<impl ToString>,
+        expected: &'static str,
+        other: &Sourced<impl ToString>,
+    ) -> Error {
+        Error::Contradiction(Box::new(Self {
+            name,
+            found: found.value.to_string(),
+            origin: found.origin.clone(),
+            expected,
+            other: other.value.to_string(),
+            other_origin: other.origin.clone(),
+        }))
     }
 }
 

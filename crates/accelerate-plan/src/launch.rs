@@ -1,18 +1,22 @@
 //! The launch plan: what a launcher starts on this machine and what it tells each process.
 
-use std::{
-    ffi::OsString,
-    fmt,
-    num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
-};
+mod checks;
+mod environment;
+mod layout;
+mod strategy;
+
+use std::{ffi::OsString, fmt, num::NonZeroUsize, path::PathBuf};
+
+pub use checks::check;
+pub use environment::{environment, uses_mesh};
+pub use layout::{Found, Layout};
+pub use strategy::{Strategy, cpu};
 
 use crate::{
-    MixedPrecision,
     env::{
-        DEBUG_MODE, EnvOverlay, GRADIENT_ACCUMULATION_STEPS, GROUP_RANK, GROUP_WORLD_SIZE,
-        MAX_RESTARTS, MIXED_PRECISION, OMP_NUM_THREADS, RESTART_COUNT, ROLE_NAME, ROLE_RANK,
-        ROLE_WORLD_SIZE, RUN_ID, USE_AGENT_STORE, USE_CPU,
+        EnvOverlay, GROUP_RANK, GROUP_WORLD_SIZE, KMP_AFFINITY, KMP_BLOCKTIME, MAX_RESTARTS,
+        NCCL_ASYNC_ERROR_HANDLING, OMP_NUM_THREADS, RESTART_COUNT, ROLE_NAME, ROLE_RANK,
+        ROLE_WORLD_SIZE, RUN_ID, USE_AGENT_STORE,
     },
     topology::{Rendezvous, Topology},
 };
@@ -81,32 +85,122 @@ impl fmt::Display for Threads {
     }
 }
 
+/// The machines of a job and their processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nodes {
+    counts: Vec<NonZeroUsize>,
+    this: usize,
+}
+
+impl Nodes {
+    /// One machine with this many processes.
+    pub fn one(count: NonZeroUsize) -> Self {
+        Self {
+            counts: vec![count],
+            this: 0,
+        }
+    }
+
+    /// Machines with these numbers of processes, of which this one has number `this`; `None` if
+    /// there is no such machine.
+    pub fn new(counts: Vec<NonZeroUsize>, this: usize) -> Option<Self> {
+        (this < counts.len()).then_some(Self { counts, this })
+    }
+
+    /// Number of machines.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether there is no machine: never.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Number of this machine.
+    pub fn this(&self) -> usize {
+        self.this
+    }
+
+    /// Processes on this machine.
+    pub fn local(&self) -> NonZeroUsize {
+        self.counts[self.this]
+    }
+
+    /// Processes on each machine.
+    pub fn counts(&self) -> &[NonZeroUsize] {
+        &self.counts
+    }
+
+    /// Rank of the first process of this machine.
+    pub fn base(&self) -> usize {
+        self.counts[..self.this]
+            .iter()
+            .map(|count| count.get())
+            .sum()
+    }
+
+    /// Processes on all machines.
+    pub fn total(&self) -> NonZeroUsize {
+        let total = self.counts.iter().map(|count| count.get()).sum();
+        NonZeroUsize::new(total).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+/// The role of the processes of one machine, and their place among those of the same role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// Number of the first process of this machine among them.
+    pub base: usize,
+    /// How many there are.
+    pub size: NonZeroUsize,
+}
+
+impl Role {
+    /// A role that all processes of a job have.
+    pub fn of_all(name: impl Into<String>, nodes: &Nodes) -> Self {
+        Self {
+            name: name.into(),
+            base: nodes.base(),
+            size: nodes.total(),
+        }
+    }
+}
+
+/// Which attempt this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restarts {
+    /// How often the job was started again.
+    pub count: usize,
+    /// How often it may be.
+    pub allowed: usize,
+}
+
 /// What a launcher starts on this machine.
-///
-/// Every machine of a job has the same number of processes; `num_nodes` is 1 for a job on one
-/// machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchPlan {
     /// What to run.
     pub program: Program,
-    /// Processes on this machine.
-    pub num_processes: NonZeroUsize,
-    /// Machines of the job.
-    pub num_nodes: NonZeroUsize,
-    /// Number of this machine, below `num_nodes`.
-    pub node_rank: usize,
+    /// The machines of the job.
+    pub nodes: Nodes,
     /// Where the processes meet.
     pub rendezvous: Rendezvous,
-    /// Whether the processes must stay on the CPU. `false` leaves it to them.
+    /// Whether the processes stay on the CPU. `false` leaves it to them.
     pub cpu: bool,
-    /// In which lower precision they compute.
-    pub mixed_precision: MixedPrecision,
-    /// Over how many steps they add up gradients; `None` leaves it to them.
-    pub gradient_accumulation_steps: Option<NonZeroU32>,
-    /// Whether they check collectives before running them.
-    pub debug: bool,
+    /// What every process is told besides its place: see [`environment()`].
+    pub shared: EnvOverlay,
     /// Threads of each process.
     pub threads: Threads,
+    /// Role that the processes of this machine play.
+    pub role: Role,
+    /// Whether the launcher serves the store, so that rank 0 too connects as a client.
+    pub store_is_served: bool,
+    /// Name of the run.
+    pub run_id: String,
+    /// Which attempt this is.
+    pub restarts: Restarts,
 }
 
 /// One process of a plan.
@@ -121,7 +215,7 @@ pub struct PlannedRank {
 impl LaunchPlan {
     /// Number of processes in the job, on all machines.
     pub fn world_size(&self) -> NonZeroUsize {
-        self.num_processes.saturating_mul(self.num_nodes)
+        self.nodes.total()
     }
 
     /// The processes of this machine, in order of their local rank.
@@ -130,9 +224,9 @@ impl LaunchPlan {
     /// from an MPI launcher, stays in force.
     ///
     /// # Errors
-    /// [`crate::Error::IndexOutOfRange`] if `node_rank` is not below `num_nodes`.
+    /// [`crate::Error::IndexOutOfRange`], which [`Nodes`] makes impossible.
     pub fn ranks(&self) -> crate::Result<Vec<PlannedRank>> {
-        (0..self.num_processes.get())
+        (0..self.nodes.local().get())
             .map(|local_rank| {
                 let topology = self.topology(local_rank)?;
                 let overlay = self.overlay(&topology);
@@ -143,10 +237,10 @@ impl LaunchPlan {
 
     fn topology(&self, local_rank: usize) -> crate::Result<Topology> {
         Topology::new(
-            self.node_rank * self.num_processes.get() + local_rank,
+            self.nodes.base() + local_rank,
             self.world_size(),
             local_rank,
-            self.num_processes,
+            self.nodes.local(),
             self.rendezvous.clone(),
         )
     }
@@ -157,15 +251,11 @@ impl LaunchPlan {
             overlay.extend(&topology.overlay());
             self.describe_group(topology, &mut overlay);
         }
-        overlay.set(&MIXED_PRECISION, &self.mixed_precision);
-        if self.cpu {
-            overlay.set(&USE_CPU, &true);
-        }
-        if self.debug {
-            overlay.set(&DEBUG_MODE, &true);
-        }
-        if let Some(steps) = &self.gradient_accumulation_steps {
-            overlay.set(&GRADIENT_ACCUMULATION_STEPS, steps);
+        overlay.extend(&self.shared);
+        if self.cpu && self.nodes.local() == NonZeroUsize::MIN {
+            // Several processes would all be pinned to the same cores.
+            overlay.set(&KMP_AFFINITY, &"granularity=fine,compact,1,0".to_owned());
+            overlay.set(&KMP_BLOCKTIME, &1);
         }
         if let Some(threads) = &self.threads.to_set() {
             overlay.set(&OMP_NUM_THREADS, threads);
@@ -174,17 +264,21 @@ impl LaunchPlan {
     }
 
     /// What `torchrun` tells its processes beyond their place, so that programs written for it run
-    /// here too. Rank 0 serves the store itself.
+    /// here too.
     fn describe_group(&self, topology: &Topology, overlay: &mut EnvOverlay) {
-        overlay.set(&GROUP_RANK, &self.node_rank);
-        overlay.set(&GROUP_WORLD_SIZE, &self.num_nodes);
-        overlay.set(&ROLE_NAME, &"default".to_owned());
-        overlay.set(&ROLE_RANK, &topology.rank());
-        overlay.set(&ROLE_WORLD_SIZE, &self.world_size());
-        overlay.set(&USE_AGENT_STORE, &false);
-        overlay.set(&RESTART_COUNT, &0);
-        overlay.set(&MAX_RESTARTS, &0);
-        overlay.set(&RUN_ID, &"none".to_owned());
+        overlay.set(&GROUP_RANK, &self.nodes.this());
+        overlay.set(
+            &GROUP_WORLD_SIZE,
+            &NonZeroUsize::new(self.nodes.len()).unwrap_or(NonZeroUsize::MIN),
+        );
+        overlay.set(&ROLE_NAME, &self.role.name);
+        overlay.set(&ROLE_RANK, &(self.role.base + topology.local_rank()));
+        overlay.set(&ROLE_WORLD_SIZE, &self.role.size);
+        overlay.set(&USE_AGENT_STORE, &self.store_is_served);
+        overlay.set(&RESTART_COUNT, &self.restarts.count);
+        overlay.set(&MAX_RESTARTS, &self.restarts.allowed);
+        overlay.set(&RUN_ID, &self.run_id);
+        overlay.set(&NCCL_ASYNC_ERROR_HANDLING, &1);
     }
 }
 
@@ -196,16 +290,20 @@ impl fmt::Display for LaunchPlan {
             "chosen by each process"
         };
         writeln!(f, "program: {}", self.program)?;
-        write!(f, "processes: {}", self.num_processes)?;
-        match self.num_nodes.get() {
+        write!(f, "processes: {}", self.nodes.local())?;
+        match self.nodes.len() {
             1 => writeln!(f)?,
-            nodes => writeln!(f, " on node {} of {nodes}", self.node_rank)?,
+            nodes => writeln!(
+                f,
+                " on node {} of {nodes}, {} in all",
+                self.nodes.this(),
+                self.world_size()
+            )?,
         }
         if self.world_size() > NonZeroUsize::MIN {
             writeln!(f, "rendezvous: {}", self.rendezvous)?;
         }
         writeln!(f, "device: {device}")?;
-        writeln!(f, "mixed precision: {}", self.mixed_precision)?;
         write!(f, "threads per process: {}", self.threads)
     }
 }

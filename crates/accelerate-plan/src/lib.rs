@@ -1,10 +1,12 @@
 //! What is to run, as plain data: no tensors, no processes, no side effects.
 //!
+//! - [`cluster`]: what a cluster manager or an MPI launcher says about the place of this process.
 //! - [`config`]: the config file.
 //! - [`env`](mod@env): the environment protocol. One table says which variables exist, what they
 //!   mean, who writes them and how they are read. Variables are read only through an
 //!   [`Environment`](env::Environment) and never written: a child process gets an
 //!   [`EnvOverlay`](env::EnvOverlay).
+//! - [`settings`]: every setting of a launch, and where its value came from.
 //! - [`topology`]: which process this is among how many, and where they meet.
 //! - [`launch`]: how many processes a launcher starts, what they run and what each one is told.
 //!
@@ -12,14 +14,17 @@
 //! reads.
 #![forbid(unsafe_code)]
 
+mod choice;
+pub mod cluster;
 pub mod config;
 pub mod env;
 mod error;
 mod hint;
 pub mod launch;
 mod precision;
+pub mod settings;
 pub mod topology;
 
-pub use error::{Error, Result, Setting};
+pub use error::{Contradiction, Error, Result, Setting};
 pub use hint::Hint;
 pub use precision::MixedPrecision;

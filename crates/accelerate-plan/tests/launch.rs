@@ -1,12 +1,20 @@
 //! What a launch plan tells each process.
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
 
-use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::{
+    num::{NonZeroU16, NonZeroUsize},
+    sync::Arc,
+};
 
 use accelerate_plan::{
-    Error, MixedPrecision,
-    env::Environment,
-    launch::{LaunchPlan, Program, Threads},
+    Error,
+    config::Value,
+    env::{EnvOverlay, Environment},
+    launch::{
+        Found, LaunchPlan, Layout, Nodes, Program, Restarts, Role, Strategy, Threads, check, cpu,
+        environment,
+    },
+    settings::{self, AnyKey, Layer, Origin, Settings},
     topology::{Rendezvous, Topology},
 };
 
@@ -15,22 +23,53 @@ fn size(count: usize) -> NonZeroUsize {
 }
 
 fn plan(processes: usize) -> LaunchPlan {
+    let mut shared = EnvOverlay::new();
+    shared.set_text("ACCELERATE_MIXED_PRECISION", "bf16".to_owned());
     LaunchPlan {
         program: Program {
             name: "train".to_owned(),
             executable: "train".into(),
             arguments: vec!["--epochs".into()],
         },
-        num_processes: size(processes),
-        num_nodes: NonZeroUsize::MIN,
-        node_rank: 0,
+        nodes: Nodes::one(size(processes)),
         rendezvous: Rendezvous::local(NonZeroU16::new(4000).unwrap()),
         cpu: true,
-        mixed_precision: MixedPrecision::Bf16,
-        gradient_accumulation_steps: NonZeroU32::new(4),
-        debug: true,
+        shared,
         threads: Threads::share(size(8), size(processes)),
+        role: Role::of_all("trainer", &Nodes::one(size(processes))),
+        store_is_served: false,
+        run_id: "none".to_owned(),
+        restarts: Restarts {
+            count: 1,
+            allowed: 3,
+        },
     }
+}
+
+fn flags(pairs: &[(&dyn AnyKey, &str)]) -> Layer {
+    let mut layer = Layer::default();
+    for (key, text) in pairs {
+        let origin = Origin::Flag(format!("--{}", key.entry().name));
+        layer.give(*key, &Value::from(*text), origin).unwrap();
+    }
+    layer
+}
+
+fn file(pairs: &[(&dyn AnyKey, &str)]) -> Layer {
+    let mut layer = Layer::default();
+    let path = Arc::new("job.yaml".into());
+    for (index, (key, text)) in pairs.iter().enumerate() {
+        let origin = Origin::File {
+            path: Arc::clone(&path),
+            line: index + 1,
+        };
+        layer.give(*key, &Value::from(*text), origin).unwrap();
+    }
+    layer
+}
+
+fn by_flags(pairs: &[(&dyn AnyKey, &str)]) -> Settings {
+    Settings::resolve([flags(pairs)])
 }
 
 #[test]
@@ -46,17 +85,15 @@ fn every_rank_gets_the_whole_protocol() {
         ("MASTER_PORT", "4000"),
         ("GROUP_RANK", "0"),
         ("GROUP_WORLD_SIZE", "1"),
-        ("ROLE_NAME", "default"),
+        ("ROLE_NAME", "trainer"),
         ("ROLE_RANK", "1"),
         ("ROLE_WORLD_SIZE", "2"),
         ("TORCHELASTIC_USE_AGENT_STORE", "False"),
-        ("TORCHELASTIC_RESTART_COUNT", "0"),
-        ("TORCHELASTIC_MAX_RESTARTS", "0"),
+        ("TORCHELASTIC_RESTART_COUNT", "1"),
+        ("TORCHELASTIC_MAX_RESTARTS", "3"),
         ("TORCHELASTIC_RUN_ID", "none"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("ACCELERATE_MIXED_PRECISION", "bf16"),
-        ("ACCELERATE_USE_CPU", "True"),
-        ("ACCELERATE_DEBUG_MODE", "true"),
-        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"),
         ("OMP_NUM_THREADS", "4"),
     ];
     assert_eq!(pairs, expected);
@@ -96,41 +133,280 @@ fn cores_are_shared_out_with_at_least_one_each() {
 fn what_is_not_said_is_left_to_the_process() {
     let quiet = LaunchPlan {
         cpu: false,
-        debug: false,
-        gradient_accumulation_steps: None,
+        shared: EnvOverlay::new(),
         threads: Threads::Inherited,
         ..plan(1)
     };
     let ranks = quiet.ranks().unwrap();
-    let pairs: Vec<_> = ranks[0].overlay.iter().collect();
-    assert_eq!(pairs, [("ACCELERATE_MIXED_PRECISION", "bf16")]);
+    assert!(ranks[0].overlay.is_empty());
 }
 
 #[test]
-fn nodes_count_ranks_on() {
-    let second = LaunchPlan {
-        num_nodes: size(2),
-        node_rank: 1,
-        ..plan(2)
-    };
-    let ranks: Vec<_> = second
-        .ranks()
-        .unwrap()
-        .iter()
-        .map(|rank| rank.topology.rank())
-        .collect();
-    assert_eq!(ranks, [2, 3]);
-    let beyond = LaunchPlan {
-        num_nodes: size(2),
-        node_rank: 2,
-        ..plan(2)
-    };
-    assert!(matches!(beyond.ranks(), Err(Error::IndexOutOfRange { .. })));
+fn nodes_count_ranks_on_even_if_they_differ() {
+    let counts = vec![size(1), size(2), size(3)];
+    let nodes = Nodes::new(counts.clone(), 2).unwrap();
+    let third = LaunchPlan { nodes, ..plan(1) };
+    let ranks = third.ranks().unwrap();
+    let places: Vec<_> = ranks.iter().map(|rank| rank.topology.rank()).collect();
+    assert_eq!(places, [3, 4, 5]);
+    assert_eq!(ranks[0].overlay.get("WORLD_SIZE"), Some("6"));
+    assert_eq!(ranks[0].overlay.get("LOCAL_WORLD_SIZE"), Some("3"));
+    assert_eq!(Nodes::new(counts, 3), None);
 }
 
 #[test]
 fn a_plan_prints_itself() {
     let expected = "program: train --epochs\nprocesses: 2\nrendezvous: 127.0.0.1:4000\n\
-                    device: cpu\nmixed precision: bf16\nthreads per process: 4 (8 usable cores)";
+                    device: cpu\nthreads per process: 4 (8 usable cores)";
     assert_eq!(plan(2).to_string(), expected);
+}
+
+#[test]
+fn the_strategy_is_that_of_the_nearest_source() {
+    let from_file = file(&[(&settings::DISTRIBUTED_TYPE, "FSDP")]);
+    let of = |layers: Vec<Layer>| Strategy::of(&Settings::resolve(layers));
+    assert_eq!(of(vec![]), Ok(Strategy::Plain));
+    assert_eq!(of(vec![from_file.clone()]), Ok(Strategy::Fsdp));
+    let multi_gpu = flags(&[(&settings::MULTI_GPU, "true")]);
+    assert_eq!(
+        of(vec![multi_gpu.clone(), from_file.clone()]),
+        Ok(Strategy::Plain)
+    );
+    let on_cpu = flags(&[(&settings::CPU, "true")]);
+    assert_eq!(of(vec![on_cpu.clone(), from_file]), Ok(Strategy::Fsdp));
+    let both = flags(&[(&settings::CPU, "true"), (&settings::USE_DEEPSPEED, "true")]);
+    assert_eq!(
+        of(vec![both]).unwrap_err().to_string(),
+        "flag `--cpu` and flag `--use_deepspeed` exclude each other"
+    );
+    let sagemaker = file(&[(&settings::COMPUTE_ENVIRONMENT, "AMAZON_SAGEMAKER")]);
+    assert_eq!(of(vec![sagemaker]), Ok(Strategy::SageMaker));
+}
+
+#[test]
+fn the_cpu_is_used_if_flag_file_or_kind_of_job_say_so() {
+    let of = |layers: Vec<Layer>| {
+        let chosen = cpu(&Settings::resolve(layers));
+        (chosen.value, chosen.origin.to_string())
+    };
+    let multi_cpu = file(&[(&settings::DISTRIBUTED_TYPE, "MULTI_CPU")]);
+    let use_cpu = file(&[(&settings::USE_CPU, "true")]);
+    let multi_gpu = flags(&[(&settings::MULTI_GPU, "true")]);
+    assert_eq!(of(vec![]), (false, "default".to_owned()));
+    assert_eq!(of(vec![multi_cpu.clone()]), (true, "job.yaml:1".to_owned()));
+    assert_eq!(of(vec![use_cpu.clone()]), (true, "job.yaml:1".to_owned()));
+    assert!(
+        !of(vec![multi_gpu.clone(), use_cpu]).0,
+        "a flag beats a file"
+    );
+    assert!(!of(vec![multi_gpu, multi_cpu]).0, "a flag beats a file");
+}
+
+fn layout(settings: &Settings, devices: usize) -> accelerate_plan::Result<Layout> {
+    Layout::of(settings, cpu(settings).value, Found { devices })
+}
+
+#[test]
+fn processes_are_one_per_device_unless_someone_says_how_many() {
+    let local = |settings: &Settings, devices| layout(settings, devices).unwrap().local.get();
+    assert_eq!(local(&by_flags(&[]), 0), 1);
+    assert_eq!(local(&by_flags(&[]), 4), 4);
+    assert_eq!(local(&by_flags(&[(&settings::CPU, "true")]), 4), 1);
+    assert_eq!(local(&by_flags(&[(&settings::NUM_PROCESSES, "3")]), 4), 3);
+    let no = Settings::resolve([file(&[(&settings::DISTRIBUTED_TYPE, "NO")])]);
+    assert_eq!(local(&no, 4), 1);
+    let several = Settings::resolve([file(&[(&settings::DISTRIBUTED_TYPE, "MULTI_GPU")])]);
+    assert_eq!(local(&several, 2), 2);
+    assert_eq!(
+        layout(&several, 0).unwrap_err().to_string(),
+        "`num_processes` is not known: several processes are asked for, but not how many \
+         (job.yaml:1)"
+    );
+}
+
+#[test]
+fn a_total_is_shared_by_the_machines_without_losing_one() {
+    let local = |rank: &str| {
+        let settings = by_flags(&[
+            (&settings::NUM_PROCESSES, "5"),
+            (&settings::NUM_MACHINES, "2"),
+            (&settings::MACHINE_RANK, rank),
+        ]);
+        layout(&settings, 0).unwrap().local.get()
+    };
+    assert_eq!([local("0"), local("1")], [3, 2]);
+}
+
+#[test]
+fn numbers_that_exclude_each_other_are_named_with_their_sources() {
+    let error =
+        |pairs: &[(&dyn AnyKey, &str)]| layout(&by_flags(pairs), 0).unwrap_err().to_string();
+    assert_eq!(
+        error(&[
+            (&settings::NUM_MACHINES, "2"),
+            (&settings::MACHINE_RANK, "2")
+        ]),
+        "`machine_rank` is `2` (flag `--machine_rank`): expected below `num_machines`, which is \
+         `2` (flag `--num_machines`)"
+    );
+    assert_eq!(
+        error(&[
+            (&settings::NUM_PROCESSES, "1"),
+            (&settings::NUM_MACHINES, "2")
+        ]),
+        "`num_processes` is `1` (flag `--num_processes`): expected at least `num_machines`, which \
+         is `2` (flag `--num_machines`)"
+    );
+    assert_eq!(
+        error(&[
+            (&settings::NUM_PROCESSES, "3"),
+            (&settings::NUM_PROCESSES_PER_MACHINE, "2")
+        ]),
+        "`num_processes_per_machine` is `2` (flag `--num_processes_per_machine`): expected a part \
+         of `num_processes`, which is `3` (flag `--num_processes`)"
+    );
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let refused = |pairs: &[(&dyn AnyKey, &str)]| {
+        let settings = by_flags(pairs);
+        let strategy = Strategy::of(&settings).unwrap();
+        matches!(check(&settings, strategy), Err(Error::Contradiction(_)))
+    };
+    use settings::*;
+    assert!(refused(&[(&MULTI_GPU, "true"), (&NUM_PROCESSES, "1")]));
+    assert!(refused(&[(&MULTI_GPU, "true"), (&GPU_IDS, "0")]));
+    assert!(!refused(&[(&MULTI_GPU, "true"), (&GPU_IDS, "0,1")]));
+    assert!(!refused(&[(&GPU_IDS, "0")]));
+    assert!(refused(&[(&USE_PARALLELISM_CONFIG, "true")]));
+    assert!(
+        refused(&[(&USE_PARALLELISM_CONFIG, "true"), (&USE_FSDP, "true")]),
+        "version 1"
+    );
+    assert!(!refused(&[
+        (&USE_PARALLELISM_CONFIG, "true"),
+        (&USE_FSDP, "true"),
+        (&FSDP_VERSION, "2")
+    ]));
+    assert!(refused(&[
+        (&USE_FSDP, "true"),
+        (&FSDP_SYNC_MODULE_STATES, "false")
+    ]));
+    assert!(!refused(&[
+        (&USE_FSDP, "true"),
+        (&FSDP_SYNC_MODULE_STATES, "false"),
+        (&FSDP_CPU_RAM_EFFICIENT_LOADING, "no")
+    ]));
+    assert!(refused(&[
+        (&DEEPSPEED_INCLUSION_FILTER, "a"),
+        (&DEEPSPEED_EXCLUSION_FILTER, "b")
+    ]));
+}
+
+fn told(settings: &Settings) -> EnvOverlay {
+    let strategy = Strategy::of(settings).unwrap();
+    environment(
+        settings,
+        strategy,
+        cpu(settings).value,
+        Some("CUDA_VISIBLE_DEVICES"),
+    )
+}
+
+#[test]
+fn every_process_is_told_precision_and_compilation() {
+    let pairs: Vec<_> = told(&by_flags(&[]))
+        .iter()
+        .map(|(name, text)| format!("{name}={text}"))
+        .collect();
+    assert_eq!(
+        pairs,
+        [
+            "ACCELERATE_DYNAMO_BACKEND=NO",
+            "ACCELERATE_DYNAMO_MODE=default",
+            "ACCELERATE_DYNAMO_USE_FULLGRAPH=False",
+            "ACCELERATE_DYNAMO_USE_DYNAMIC=False",
+            "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=False",
+            "ACCELERATE_MIXED_PRECISION=no",
+        ]
+    );
+}
+
+#[test]
+fn a_strategy_under_the_newer_name_is_not_lost() {
+    use settings::*;
+    let newer: (&dyn AnyKey, &str) = (&FSDP_RESHARD_AFTER_FORWARD, "SHARD_GRAD_OP");
+    let fsdp: (&dyn AnyKey, &str) = (&USE_FSDP, "true");
+    let strategy = |pairs: &[(&dyn AnyKey, &str)]| {
+        told(&by_flags(pairs))
+            .get("FSDP_SHARDING_STRATEGY")
+            .map(str::to_owned)
+    };
+    assert_eq!(strategy(&[fsdp]).as_deref(), Some("FULL_SHARD"));
+    assert_eq!(strategy(&[fsdp, newer]).as_deref(), Some("SHARD_GRAD_OP"));
+    let older: (&dyn AnyKey, &str) = (&FSDP_SHARDING_STRATEGY, "NO_SHARD");
+    assert_eq!(strategy(&[fsdp, newer, older]).as_deref(), Some("NO_SHARD"));
+}
+
+#[test]
+fn deepspeed_learns_which_fields_the_file_gave() {
+    use settings::*;
+    let from_file = file(&[
+        (&DISTRIBUTED_TYPE, "DEEPSPEED"),
+        (&ZERO_STAGE, "3"),
+        (&GRADIENT_CLIPPING, "1.0"),
+        (&OFFLOAD_PARAM_NVME_PATH, "/nvme"),
+        (&MIXED_PRECISION, "fp16"),
+    ]);
+    let by_flag = flags(&[(&ZERO_STAGE, "2")]);
+    let overlay = told(&Settings::resolve([by_flag, from_file]));
+    assert_eq!(
+        overlay.get("ACCELERATE_CONFIG_DS_FIELDS"),
+        Some("gradient_clipping,offload_param_nvme_path,mixed_precision")
+    );
+    assert_eq!(overlay.get("ACCELERATE_DEEPSPEED_ZERO_STAGE"), Some("2"));
+    assert_eq!(overlay.get("ACCELERATE_GRADIENT_CLIPPING"), Some("1.0"));
+    assert_eq!(
+        overlay.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH"),
+        Some("/nvme")
+    );
+    assert_eq!(overlay.get("ACCELERATE_DEEPSPEED_ZERO3_INIT"), None);
+}
+
+#[test]
+fn the_mesh_is_told_as_far_as_it_is_used() {
+    use settings::*;
+    let mut pairs: Vec<(&dyn AnyKey, &str)> = vec![
+        (&USE_FSDP, "true"),
+        (&FSDP_VERSION, "2"),
+        (&USE_PARALLELISM_CONFIG, "true"),
+        (&PARALLELISM_TP_SIZE, "2"),
+    ];
+    let overlay = told(&by_flags(&pairs));
+    assert_eq!(
+        overlay.get("ACCELERATE_USE_PARALLELISM_CONFIG"),
+        Some("true")
+    );
+    assert_eq!(overlay.get("PARALLELISM_CONFIG_TP_SIZE"), Some("2"));
+    assert_eq!(overlay.get("PARALLELISM_CONFIG_CP_BACKEND"), Some("torch"));
+    assert_eq!(overlay.get("PARALLELISM_CONFIG_CP_COMM_STRATEGY"), None);
+    pairs.push((&PARALLELISM_CP_SIZE, "2"));
+    let overlay = told(&by_flags(&pairs));
+    assert_eq!(
+        overlay.get("PARALLELISM_CONFIG_CP_COMM_STRATEGY"),
+        Some("allgather")
+    );
+}
+
+#[test]
+fn chosen_devices_reach_the_processes_and_all_means_nothing() {
+    use settings::*;
+    let visible = |ids| {
+        told(&by_flags(&[(&GPU_IDS, ids)]))
+            .get("CUDA_VISIBLE_DEVICES")
+            .map(str::to_owned)
+    };
+    assert_eq!(visible("1,3").as_deref(), Some("1,3"));
+    assert_eq!(visible("all"), None);
 }

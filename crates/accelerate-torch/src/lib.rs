@@ -33,7 +33,9 @@ pub use callback::BoxError;
 pub use error::{Error, ExceptionKind, Place, Result};
 pub use future::{Future, Promise, promise};
 pub use generator::Generator;
-pub use group::{Backend, GroupOptions, ProcessGroup, ReduceOp, Rendezvous, Waiting, Work};
+pub use group::{
+    Backend, GroupOptions, ProcessGroup, ReduceOp, Rendezvous, StoreServer, Waiting, Work,
+};
 pub use reducer::{FIRST_BUCKET_BYTES, MIB, Reducer, ReducerOptions, verify_parameters};
 pub use store::{Store, TcpStoreOptions};
 

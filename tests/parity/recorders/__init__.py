@@ -1,6 +1,14 @@
 """The recorders: one module for each fixture, each with a function `record(out)`."""
 
-from . import bert_finetune, ddp_buckets, loader_order, minilm, optimizers
+from . import (
+    bert_finetune,
+    ddp_buckets,
+    estimate_memory,
+    loader_order,
+    minilm,
+    optimizers,
+    yaml_text,
+)
 
 #: Name on the command line -> function that writes the fixture into a folder.
 RECORDERS = {
@@ -10,4 +18,6 @@ RECORDERS = {
     "adamw_sgd": optimizers.record_optimizers,
     "ddp_buckets": ddp_buckets.record,
     "dataloader_order": loader_order.record,
+    "yaml_text": yaml_text.record,
+    "estimate_memory": estimate_memory.record,
 }

@@ -3,12 +3,13 @@
 //! It starts the program and ends the way the program ends: with its exit code or by its signal. If
 //! it is asked to stop, or if the launcher is gone, however that happened, it ends everything below
 //! it: first SIGTERM, after the grace period SIGKILL. Orphans below it become its children, so that
-//! even a process that detached itself is found.
+//! even a process that detached itself is found. It stays with them after the program has ended, so
+//! that they cannot outlive the launcher.
 
 use std::{
     collections::HashSet,
-    ffi::OsString,
     io,
+    num::NonZeroI32,
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
     sync::mpsc,
@@ -20,70 +21,21 @@ use rustix::{
     thread,
 };
 
+mod order;
+
+pub(crate) use order::{Order, Terms};
+
 use super::{
+    error_file::{ERROR_FILE, OwnErrorFile},
+    keeper_news::{self, News},
+    placement,
     signals::{self, Notice},
     tree::{self, Exit, Reaped},
 };
 use crate::report;
 
-/// First argument of a keeper.
-const MARK: &str = "__rank";
-
 /// Pause between two attempts to kill what is left.
 pub(crate) const KILL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What a keeper has to do.
-#[derive(Debug, Clone)]
-pub(crate) struct Order {
-    /// The process whose end is the keeper's order to stop.
-    pub(crate) launcher: Pid,
-    /// Time between SIGTERM and SIGKILL.
-    pub(crate) grace: Duration,
-    /// Process group for the program; `None` gives it one of its own.
-    pub(crate) group: Option<Pid>,
-    /// The program and its arguments.
-    pub(crate) command: Vec<OsString>,
-}
-
-impl Order {
-    /// Reads an order from the arguments of this process; `None` if it is no keeper.
-    pub(crate) fn from_arguments(arguments: &[OsString]) -> Option<Self> {
-        let [_, mark, launcher, grace, group, command @ ..] = arguments else {
-            return None;
-        };
-        let number = |text: &OsString| text.to_str()?.parse::<i32>().ok();
-        (mark == MARK).then_some(())?;
-        Some(Self {
-            launcher: Pid::from_raw(number(launcher)?)?,
-            grace: Duration::from_millis(grace.to_str()?.parse().ok()?),
-            group: Pid::from_raw(number(group)?),
-            command: command.to_vec(),
-        })
-    }
-
-    /// The command that starts a keeper with this order. The keeper gets a process group of its
-    /// own, out of reach of keys on the terminal.
-    pub(crate) fn command(&self) -> io::Result<Command> {
-        // This very file, even if it was replaced since we started.
-        let ourselves = match cfg!(target_os = "linux") {
-            true => "/proc/self/exe".into(),
-            false => std::env::current_exe()?,
-        };
-        let mut command = Command::new(ourselves);
-        command
-            .arg(MARK)
-            .arg(self.launcher.as_raw_nonzero().to_string())
-            .arg(self.grace.as_millis().to_string())
-            .arg(
-                self.group
-                    .map_or(0, |group| group.as_raw_nonzero().get())
-                    .to_string(),
-            )
-            .args(&self.command)
-            .process_group(0);
-        Ok(command)
-    }
-}
 
 /// Runs as the keeper of one rank.
 pub(crate) fn run(order: &Order) -> ExitCode {
@@ -109,60 +61,98 @@ fn keep(order: &Order) -> io::Result<Exit> {
     let (sender, notices) = mpsc::channel();
     signals::listen(move |notice| sender.send(notice).is_ok())?;
     tree::adopt_orphans()?;
-    follow_launcher(order.launcher)?;
+    let terms = &order.terms;
+    follow_launcher(terms.launcher)?;
 
-    let program = start(order)?;
+    let keeper = process::getpid();
+    // It goes when this function returns.
+    let errors = terms.errors.as_ref().and_then(OwnErrorFile::create);
+    let program = start(order, errors.as_ref())?;
+    let launcher_hears = terms.tell(News::Started { keeper, program });
     let mut ended = None;
+    let mut end_was_told = false;
     let mut stop = Stop::NotAsked;
     loop {
         match receive(&notices, stop.deadline()) {
-            Some(Notice::ChildEnded) => {}
-            Some(Notice::Stop { .. }) => stop.advance(order.grace),
+            Some(Notice::ChildEnded | Notice::Show) => {}
+            Some(Notice::Stop { .. }) => stop.advance(terms.grace),
             None => stop.kill(),
         }
         loop {
             match tree::reap()? {
-                Reaped::Child(pid, exit) if pid == program => ended = Some(exit),
+                Reaped::Child(pid, exit) if pid == program => {
+                    ended = Some(exit);
+                    errors.as_ref().map(OwnErrorFile::hand_over);
+                }
                 Reaped::Child(..) => {}
                 Reaped::AllAlive => break,
                 Reaped::NoneLeft => return Ok(ended.unwrap_or(Exit::Code(0))),
             }
         }
-        // What the program left behind passes to the launcher, unless it is us who end it.
-        if let (Some(exit), Stop::NotAsked) = (ended, &stop) {
-            return Ok(exit);
+        // The program left something behind.
+        if let (Some(exit), Stop::NotAsked, false) = (ended, &stop, end_was_told) {
+            if !launcher_hears {
+                // It passes to the launcher, which hears of this end by our own.
+                return Ok(exit);
+            }
+            end_was_told = true;
+            if !terms.tell(News::Ended { keeper, exit }) {
+                // The launcher is just going.
+                stop.advance(terms.grace);
+            }
         }
     }
 }
 
+impl Terms {
+    /// Tells the launcher something; returns whether that was possible.
+    fn tell(&self, news: News) -> bool {
+        let address = self.news.as_deref();
+        address.is_some_and(|address| keeper_news::tell(address, news).is_ok())
+    }
+}
+
 /// Asks the system to send SIGTERM when the launcher is gone.
-fn follow_launcher(launcher: Pid) -> io::Result<()> {
+fn follow_launcher(launcher: NonZeroI32) -> io::Result<()> {
+    let launcher = Pid::from_raw(launcher.get());
     #[cfg(target_os = "linux")]
     process::set_parent_process_death_signal(Some(Signal::TERM))?;
     #[cfg(not(target_os = "linux"))]
     std::thread::spawn(move || {
-        while process::getppid() == Some(launcher) {
+        while process::getppid() == launcher {
             std::thread::sleep(Duration::from_millis(200));
         }
         let _ = process::kill_process(process::getpid(), Signal::TERM);
     });
     // It may be gone already.
-    match process::getppid() == Some(launcher) {
+    match process::getppid() == launcher {
         true => Ok(()),
         false => Err(io::Error::other("the launcher is gone")),
     }
 }
 
-fn start(order: &Order) -> io::Result<Pid> {
+fn start(order: &Order, errors: Option<&OwnErrorFile>) -> io::Result<Pid> {
+    let terms = &order.terms;
     let (name, arguments) = order
         .command
         .split_first()
         .ok_or_else(|| io::Error::other("no program was named"))?;
-    let group = order.group.map_or(0, |group| group.as_raw_nonzero().get());
-    let child = Command::new(name)
+    if !terms.cpus.is_empty()
+        && let Err(error) = placement::apply(&terms.cpus)
+    {
+        let cpus = placement::to_text(&terms.cpus);
+        report::say(&format!(
+            "warning: cannot bind a rank to CPUs {cpus}, it runs on any\n  caused by: {error}\n"
+        ));
+    }
+    let mut command = Command::new(name);
+    command
         .args(arguments)
-        .process_group(group)
-        .spawn()?;
+        .process_group(terms.group.map_or(0, NonZeroI32::get));
+    if let Some(errors) = errors {
+        command.env(ERROR_FILE, errors.path());
+    }
+    let child = command.spawn()?;
     // A name of its own, for whoever looks at a list of processes.
     let _ = thread::set_name(c"rank-keeper");
     i32::try_from(child.id())

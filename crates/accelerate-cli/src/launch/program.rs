@@ -26,13 +26,22 @@ pub(crate) enum Kind {
     AsIs,
 }
 
+/// A program that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Located {
+    /// What to execute.
+    pub(crate) program: Program,
+    /// The interpreter, if the program is written in Python.
+    pub(crate) python: Option<PathBuf>,
+}
+
 /// Finds the program that `command` names. Python writes through at once if its output is `piped`.
 pub(crate) fn locate(
     command: &[OsString],
     kind: Kind,
     env: &Environment,
     piped: bool,
-) -> Result<Program> {
+) -> Result<Located> {
     let (name, arguments) = command.split_first().ok_or_else(|| Error::ProgramMissing {
         program: String::new(),
         folder: PathBuf::from("."),
@@ -51,10 +60,14 @@ pub(crate) fn locate(
     if !is_executable(&executable) {
         return Err(Error::ProgramNotExecutable { path: executable });
     }
-    Ok(Program {
+    let program = Program {
         name: short(name),
         executable,
         arguments: arguments.to_vec(),
+    };
+    Ok(Located {
+        program,
+        python: None,
     })
 }
 
@@ -126,7 +139,7 @@ fn python(
     arguments: &[OsString],
     env: &Environment,
     piped: bool,
-) -> Result<Program> {
+) -> Result<Located> {
     let executable = interpreter(env)?.ok_or_else(|| Error::PythonMissing {
         program: name.display().to_string(),
     })?;
@@ -139,15 +152,17 @@ fn python(
         .chain([name.to_owned()])
         .chain(arguments.iter().cloned())
         .collect();
-    Ok(Program {
+    let python = Some(executable.clone());
+    let program = Program {
         name: short(name),
         executable,
         arguments,
-    })
+    };
+    Ok(Located { program, python })
 }
 
 /// `PYTHON_EXEC`, else `python` of the active environment, else `python` or `python3` on the path.
-fn interpreter(env: &Environment) -> Result<Option<PathBuf>> {
+pub(crate) fn interpreter(env: &Environment) -> Result<Option<PathBuf>> {
     if let Some(chosen) = env.get(&PYTHON_EXEC)? {
         return find(OsStr::new(&chosen), env).map(Some);
     }

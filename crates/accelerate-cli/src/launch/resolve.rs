@@ -1,99 +1,381 @@
-//! From what was typed to what will run.
+//! From what was typed, set and found to what will run.
 
-use std::{fs, num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::num::NonZeroUsize;
 
 use accelerate_plan::{
-    env::{CUDA_VISIBLE_DEVICES, Environment, OMP_NUM_THREADS},
-    launch::{LaunchPlan, Threads},
+    env::{EnvOverlay, Environment, PYTHONPATH},
+    launch::{
+        Found, LaunchPlan, Layout, Nodes, Restarts, Role, Strategy, Threads, check, cpu,
+        environment,
+    },
+    settings::{self, Origin, Settings},
     topology::{LOOPBACK, Rendezvous},
 };
 
 use super::{
+    handling::{Handling, RUN_ID},
+    hosts::{
+        self,
+        deepspeed::{Route, node::NodeShare},
+    },
+    machines::{self, Machines},
+    placement::Placement,
     port::Reservation,
-    program::{self, Kind},
+    program::{self, Kind, Located},
+    step::{self, Step},
+    streams::Streams,
+    through,
 };
 use crate::{
     args::LaunchArgs,
+    configuration::Configuration,
     error::{Error, Result},
+    machine::{Cores, Devices, NcclWorkaround, Numa, Root, nccl_workaround},
+    report,
 };
 
 /// Everything that is decided before the first process starts.
 pub(crate) struct Resolved {
-    pub(crate) plan: LaunchPlan,
+    pub(crate) settings: Settings,
+    pub(crate) strategy: Strategy,
+    pub(crate) way: Way,
     pub(crate) handling: Handling,
-    /// Keeps the port of the plan away from other jobs while this lives.
-    pub(crate) reservation: Option<Reservation>,
     /// Values that were chosen rather than given, one line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// How the launcher treats the processes, beyond what they are told.
-#[derive(Debug, Clone)]
-pub(crate) struct Handling {
-    /// Time between SIGTERM and SIGKILL.
-    pub(crate) grace: Duration,
-    /// Whether lines of several processes carry `node:rank`.
-    pub(crate) prefix: bool,
-    /// Local ranks whose output is shown; `None` shows all.
-    pub(crate) shown: Option<Vec<usize>>,
-    /// Folder for log files.
-    pub(crate) log_dir: Option<PathBuf>,
-    /// Whether nothing is said while processes end.
-    pub(crate) quiet: bool,
+/// Who starts which processes.
+pub(crate) enum Way {
+    /// This launcher all of them, or one that is part of a job that something else started.
+    Here { plan: Box<LaunchPlan>, port: Port },
+    /// This launcher those of this machine, others those of other machines.
+    Machines(Box<Machines>),
 }
 
-pub(crate) fn resolve(args: &LaunchArgs, env: &Environment) -> Result<Resolved> {
-    let mut notes = Vec::new();
-    let num_processes = processes(args, env, &mut notes)?;
-    let handling = handling(args, num_processes)?;
-    let piped = num_processes > NonZeroUsize::MIN;
-    let program = program::locate(&args.command, kind(args)?, env, piped)?;
-    let threads = threads(args, env, num_processes, &mut notes)?;
-    let reservation = match piped {
-        true => Some(Reservation::new(args.main_process_port.unwrap_or(0))?),
-        false => None,
-    };
-    let plan = LaunchPlan {
-        program,
-        num_processes,
-        num_nodes: NonZeroUsize::MIN,
-        node_rank: 0,
-        rendezvous: rendezvous(args, reservation.as_ref()),
-        cpu: args.cpu,
-        mixed_precision: args.mixed_precision.unwrap_or_default(),
-        gradient_accumulation_steps: args.gradient_accumulation_steps,
-        debug: args.debug,
-        threads,
-    };
-    Ok(Resolved {
-        plan,
-        handling,
-        reservation,
-        notes,
-    })
+/// The port at which the processes of one machine meet.
+pub(crate) struct Port {
+    /// Keeps it away from other jobs while this lives.
+    pub(crate) reservation: Option<Reservation>,
+    /// Whether the user named it.
+    pub(crate) is_given: bool,
 }
 
-fn handling(args: &LaunchArgs, num_processes: NonZeroUsize) -> Result<Handling> {
-    let num_processes = num_processes.get();
-    let out_of_range = args
-        .local_ranks_filter
-        .iter()
-        .flatten()
-        .copied()
-        .find(|rank| *rank >= num_processes);
-    if let Some(rank) = out_of_range {
-        return Err(Error::FilterOutOfRange {
-            rank,
-            num_processes,
-        });
+impl Way {
+    /// What runs on this machine, as far as it is known before others have been met.
+    pub(crate) fn plan(&self) -> &LaunchPlan {
+        match self {
+            Self::Here { plan, .. } => plan,
+            Self::Machines(machines) => machines.plan(),
+        }
     }
-    Ok(Handling {
-        grace: args.grace_period,
-        prefix: !args.no_prefix && num_processes > 1,
-        shown: args.local_ranks_filter.clone(),
-        log_dir: args.log_dir.clone(),
-        quiet: args.quiet,
-    })
+}
+
+/// Decides everything.
+///
+/// # Errors
+/// If something cannot be understood, is missing, or excludes something else.
+pub(crate) fn resolve(args: &LaunchArgs, env: &Environment) -> Result<Resolved> {
+    let configuration = Configuration::read(&args.settings.0, args.config_file.as_deref(), env)?;
+    if !args.quiet {
+        configuration.tell();
+    }
+    let step = Step::read(env)?;
+    let settings = configuration.settings(step.detected()?);
+    let strategy = Strategy::of(&settings)?;
+    refuse_what_is_not_here(strategy)?;
+    check(&settings, strategy)?;
+    Decision::new(args, env, settings, strategy, &step)?.decide(&step)
+}
+
+fn refuse_what_is_not_here(strategy: Strategy) -> Result<()> {
+    match strategy {
+        Strategy::Tpu => Err(Error::NotSupported {
+            what: "launching on TPUs",
+        }),
+        Strategy::SageMaker => Err(Error::NotSupported {
+            what: "launching on Amazon SageMaker",
+        }),
+        _ => Ok(()),
+    }
+}
+
+struct Decision<'a> {
+    args: &'a LaunchArgs,
+    env: &'a Environment,
+    settings: Settings,
+    strategy: Strategy,
+    cpu: bool,
+    devices: Devices,
+    layout: Layout,
+    notes: Vec<String>,
+}
+
+impl<'a> Decision<'a> {
+    fn new(
+        args: &'a LaunchArgs,
+        env: &'a Environment,
+        settings: Settings,
+        strategy: Strategy,
+        step: &Step,
+    ) -> Result<Self> {
+        let devices = Devices::read(&Root::machine(), env)?;
+        let cpu = cpu(&settings).value;
+        let mut notes: Vec<String> = step.describe().into_iter().collect();
+        let layout = match step {
+            Step::EachTaskIsARank(cluster) => step::one_of_many(&settings, cluster)?,
+            _ => Layout::of(
+                &settings,
+                cpu,
+                Found {
+                    devices: devices.count(),
+                },
+            )?,
+        };
+        if let Origin::Detected(why) = &layout.origin {
+            notes.push(format!(
+                "`--num_processes` was set to `{}` ({why})",
+                layout.local
+            ));
+        }
+        Ok(Self {
+            args,
+            env,
+            settings,
+            strategy,
+            cpu,
+            devices,
+            layout,
+            notes,
+        })
+    }
+
+    fn decide(mut self, step: &Step) -> Result<Resolved> {
+        let is_several = self.layout.local.get() > 1 || self.layout.num_machines.get() > 1;
+        let located = program::locate(&self.args.command, kind(self.args)?, self.env, is_several)?;
+        let mut shared = self.shared()?;
+        let mut share = None;
+        if matches!(step, Step::Alone) {
+            match self.route(&located, &shared)? {
+                Route::Agent => {}
+                Route::Outer(outer) => return self.through(outer),
+                Route::Node(node) => share = Some(self.take_share(node, &mut shared)),
+            }
+        }
+        let threads = self.threads()?;
+        let handling = self.handling()?;
+        let nodes = Nodes::one(self.layout.local);
+        let template = LaunchPlan {
+            program: located.program,
+            role: Role::of_all(self.role(), &nodes),
+            nodes,
+            rendezvous: share.clone().unwrap_or_default(),
+            cpu: self.cpu,
+            shared,
+            threads,
+            store_is_served: false,
+            run_id: RUN_ID.to_owned(),
+            restarts: Restarts {
+                count: 0,
+                allowed: handling.max_restarts,
+            },
+        };
+        let way = self.way(template, step, share)?;
+        Ok(Resolved {
+            settings: self.settings,
+            strategy: self.strategy,
+            way,
+            handling,
+            notes: self.notes,
+        })
+    }
+
+    /// A host file says how many processes run here, and on which devices.
+    fn take_share(&mut self, share: NodeShare, shared: &mut EnvOverlay) -> Rendezvous {
+        self.layout.local = share.num_processes().unwrap_or(NonZeroUsize::MIN);
+        self.layout.machine_rank = Some(share.node_rank);
+        if !self.cpu {
+            shared.set(self.devices.visible_variable(), &share.visible_devices());
+        }
+        share.master
+    }
+
+    fn route(&self, located: &Located, shared: &EnvOverlay) -> Result<Route> {
+        through::route(&through::Question {
+            settings: &self.settings,
+            strategy: self.strategy,
+            layout: &self.layout,
+            cpu: self.cpu,
+            located,
+            command: &self.args.command,
+            shared,
+            env: self.env,
+        })
+    }
+
+    fn way(&self, mut plan: LaunchPlan, step: &Step, met_at: Option<Rendezvous>) -> Result<Way> {
+        if self.layout.num_machines.get() > 1 {
+            let debug = self.settings.is_on(&settings::DEBUG);
+            let request = machines::request(&self.settings, &self.layout, &plan, met_at)?;
+            return Ok(Way::Machines(Box::new(Machines::new(plan, request, debug))));
+        }
+        if let Step::EachTaskIsARank(cluster) = step {
+            plan.shared
+                .extend(&step::place(cluster, &self.settings, self.env)?);
+        }
+        let port = self.port()?;
+        if let Some(reservation) = &port.reservation {
+            plan.rendezvous = Rendezvous {
+                addr: self
+                    .settings
+                    .get(&settings::MAIN_PROCESS_IP)
+                    .unwrap_or(LOOPBACK.to_owned()),
+                port: reservation.port(),
+            };
+        }
+        Ok(Way::Here {
+            plan: Box::new(plan),
+            port,
+        })
+    }
+
+    /// A port is needed where several processes meet on this machine.
+    fn port(&self) -> Result<Port> {
+        let given = self.settings.get(&settings::MAIN_PROCESS_PORT).unwrap_or(0);
+        let reservation = match self.layout.local.get() {
+            1 => None,
+            _ => Some(Reservation::new(given)?),
+        };
+        Ok(Port {
+            reservation,
+            is_given: given != 0,
+        })
+    }
+
+    /// Another launcher starts the ranks; to us it is a job of one process.
+    fn through(mut self, outer: hosts::Outer) -> Result<Resolved> {
+        self.notes.extend(outer.notes.iter().cloned());
+        self.layout.local = NonZeroUsize::MIN;
+        let handling = self.handling()?;
+        let (program, shared) = match self.args.dry_run {
+            true => (outer.program, outer.overlay),
+            false => hosts::outer_program(outer)?,
+        };
+        let nodes = Nodes::one(NonZeroUsize::MIN);
+        let plan = LaunchPlan {
+            program,
+            role: Role::of_all(self.role(), &nodes),
+            nodes,
+            rendezvous: Rendezvous::default(),
+            cpu: false,
+            shared,
+            threads: Threads::Inherited,
+            store_is_served: false,
+            run_id: RUN_ID.to_owned(),
+            restarts: Restarts {
+                count: 0,
+                allowed: handling.max_restarts,
+            },
+        };
+        let port = Port {
+            reservation: None,
+            is_given: true,
+        };
+        Ok(Resolved {
+            settings: self.settings,
+            strategy: self.strategy,
+            way: Way::Here {
+                plan: Box::new(plan),
+                port,
+            },
+            handling,
+            notes: self.notes,
+        })
+    }
+
+    fn role(&self) -> String {
+        self.settings.get(&settings::ROLE).unwrap_or_default()
+    }
+
+    /// What every process is told besides its place.
+    fn shared(&self) -> Result<EnvOverlay> {
+        let variable = self.devices.visible_variable().name();
+        let mut shared = environment(&self.settings, self.strategy, self.cpu, Some(variable));
+        let workaround = nccl_workaround(&Root::machine(), &self.devices, self.env)?;
+        if let Some(NcclWorkaround { overlay, why }) = workaround {
+            shared.extend(&overlay);
+            report::note(&why, &[]);
+        }
+        if self.strategy == Strategy::DeepSpeed {
+            let folder = std::env::current_dir().unwrap_or_default();
+            let old = self.env.get(&PYTHONPATH)?.unwrap_or_default();
+            shared.set(&PYTHONPATH, &format!("{old}:{}", folder.display()));
+        }
+        Ok(shared)
+    }
+
+    fn threads(&mut self) -> Result<Threads> {
+        let given = self.settings.given(&settings::NUM_CPU_THREADS_PER_PROCESS);
+        if let Some(given) = given.filter(|given| matches!(given.origin, Origin::Flag(_))) {
+            return Ok(Threads::Flag(given.value));
+        }
+        let threads = Cores::read(&Root::machine()).share(self.env, self.layout.local)?;
+        if let Threads::Shared { per_process, cores } = threads {
+            let processes = self.layout.local;
+            self.notes.push(format!(
+                "`--num_cpu_threads_per_process` was set to `{per_process}` (usable cores: \
+                 {cores}, processes: {processes}; `OMP_NUM_THREADS` changes it too)"
+            ));
+        }
+        Ok(threads)
+    }
+
+    fn handling(&self) -> Result<Handling> {
+        let num_processes = self.layout.local.get();
+        let output = &self.args.output;
+        let filter = output.local_ranks_filter.iter().flatten().copied();
+        if let Some(rank) = filter.clone().find(|rank| *rank >= num_processes) {
+            return Err(Error::FilterOutOfRange {
+                rank,
+                num_processes,
+            });
+        }
+        if let Some(rank) = output.tee.as_ref().and_then(Streams::highest_rank)
+            && rank >= num_processes
+        {
+            return Err(Error::TeeOutOfRange {
+                rank,
+                num_processes,
+            });
+        }
+        let is_several = num_processes > 1 || self.layout.num_machines.get() > 1;
+        let restarts = self.settings.get(&settings::MAX_RESTARTS).unwrap_or(0);
+        Ok(Handling {
+            grace: output.grace_period,
+            max_restarts: usize::try_from(restarts).unwrap_or(usize::MAX),
+            time_limit: output.timeout,
+            prefix: !output.no_prefix && is_several,
+            shown: output.local_ranks_filter.clone(),
+            log_dir: output.log_dir.clone(),
+            tee: output.tee.clone(),
+            report: output.report.clone(),
+            placement: self.placement(),
+            quiet: self.args.quiet,
+            debug: self.settings.is_on(&settings::DEBUG),
+            ..Handling::default()
+        })
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        self.settings
+            .is_on(&settings::ENABLE_CPU_AFFINITY)
+            .then(|| {
+                let root = Root::machine();
+                let cores = Cores::read(&root);
+                let numa = Numa::read(&root, &cores.allowed, &self.devices);
+                let lists = numa.placement(self.layout.local.get());
+                Placement::new(lists.iter().map(|cpus| cpus.iter().collect()).collect())
+            })
+    }
 }
 
 fn kind(args: &LaunchArgs) -> Result<Kind> {
@@ -103,74 +385,4 @@ fn kind(args: &LaunchArgs) -> Result<Kind> {
         (false, true) => Ok(Kind::AsIs),
         (false, false) => Ok(Kind::Recognise),
     }
-}
-
-fn processes(
-    args: &LaunchArgs,
-    env: &Environment,
-    notes: &mut Vec<String>,
-) -> Result<NonZeroUsize> {
-    if let Some(given) = args.num_processes {
-        return Ok(given);
-    }
-    let devices = if args.cpu { 0 } else { nvidia_devices(env)? };
-    let (count, why) = match NonZeroUsize::new(devices) {
-        Some(devices) => (devices, "one for each NVIDIA device"),
-        None if args.cpu => (NonZeroUsize::MIN, "with `--cpu`, ask for more by number"),
-        None => (NonZeroUsize::MIN, "no NVIDIA device found"),
-    };
-    notes.push(format!("`--num_processes` was set to `{count}` ({why})"));
-    Ok(count)
-}
-
-/// NVIDIA devices that this process may use, without loading a driver.
-fn nvidia_devices(env: &Environment) -> Result<usize> {
-    if let Some(visible) = env.get(&CUDA_VISIBLE_DEVICES)? {
-        let ids = visible.split(',').map(str::trim);
-        return Ok(ids.take_while(|id| !id.is_empty() && *id != "-1").count());
-    }
-    let Ok(devices) = fs::read_dir("/dev") else {
-        return Ok(0);
-    };
-    let is_device = |name: &str| {
-        name.strip_prefix("nvidia")
-            .is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    Ok(devices
-        .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_device))
-        .count())
-}
-
-fn threads(
-    args: &LaunchArgs,
-    env: &Environment,
-    processes: NonZeroUsize,
-    notes: &mut Vec<String>,
-) -> Result<Threads> {
-    if let Some(given) = args.num_cpu_threads_per_process {
-        return Ok(Threads::Flag(given));
-    }
-    if env.get(&OMP_NUM_THREADS)?.is_some() {
-        return Ok(Threads::Inherited);
-    }
-    // Respects the CPU affinity of this process and the limits of its container.
-    let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let threads = Threads::share(cores, processes);
-    if let Threads::Shared { per_process, cores } = threads {
-        notes.push(format!(
-            "`--num_cpu_threads_per_process` was set to `{per_process}` (usable cores: {cores}, \
-             processes: {processes}; `OMP_NUM_THREADS` changes it too)"
-        ));
-    }
-    Ok(threads)
-}
-
-fn rendezvous(args: &LaunchArgs, reservation: Option<&Reservation>) -> Rendezvous {
-    let port = reservation.map_or_else(|| Rendezvous::default().port, Reservation::port);
-    let addr = args
-        .main_process_ip
-        .clone()
-        .unwrap_or_else(|| LOOPBACK.to_owned());
-    Rendezvous { addr, port }
 }

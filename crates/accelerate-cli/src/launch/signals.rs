@@ -3,7 +3,7 @@
 use std::{fs, io, thread};
 
 use signal_hook::{
-    consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{SignalsInfo, exfiltrator::origin::WithOrigin},
     low_level::siginfo::Cause,
 };
@@ -20,17 +20,19 @@ pub(crate) enum Notice {
         /// Whether a key on the terminal sent it, to all processes in the foreground.
         from_terminal: bool,
     },
+    /// We are asked what the ranks are doing (SIGUSR1).
+    Show,
 }
 
 /// Calls `deliver` for each signal, on a thread of its own, until it returns `false`.
 ///
-/// From here on no signal of this list ends the process by itself. A hang-up that was ignored from
-/// the start (`nohup`) stays ignored.
+/// From here on no signal of this list ends the process by itself. What was ignored from the start
+/// (a hang-up, by `nohup`) stays ignored, also in the processes we start. SIGUSR2 is caught and means
+/// nothing: cluster managers send it and SIGUSR1 to whole jobs, for the programs in them.
 pub(crate) fn listen(deliver: impl Fn(Notice) -> bool + Send + 'static) -> io::Result<()> {
     let mut signals = vec![SIGCHLD, SIGINT, SIGQUIT, SIGTERM];
-    if !is_ignored(SIGHUP) {
-        signals.push(SIGHUP);
-    }
+    let others = [SIGHUP, SIGUSR1, SIGUSR2].into_iter();
+    signals.extend(others.filter(|signal| !is_ignored(*signal)));
     let mut arriving = SignalsInfo::<WithOrigin>::new(&signals)?;
     thread::Builder::new()
         .name("signals".to_owned())
@@ -38,6 +40,8 @@ pub(crate) fn listen(deliver: impl Fn(Notice) -> bool + Send + 'static) -> io::R
             for origin in arriving.forever() {
                 let notice = match origin.signal {
                     SIGCHLD => Notice::ChildEnded,
+                    SIGUSR1 => Notice::Show,
+                    SIGUSR2 => continue,
                     signal => Notice::Stop {
                         signal,
                         from_terminal: matches!(origin.cause, Cause::Kernel),

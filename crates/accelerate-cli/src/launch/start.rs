@@ -1,129 +1,253 @@
 //! Starts the processes of a plan.
 
 use std::{
-    fs::File,
     io::{self, IsTerminal as _},
     iter,
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, Sender},
-    },
-    time::Duration,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::SystemTime,
 };
 
-use accelerate_plan::launch::{LaunchPlan, PlannedRank};
+use accelerate_plan::{
+    env::{EnvOverlay, MAX_RESTARTS, RESTART_COUNT, RUN_ID},
+    launch::{LaunchPlan, PlannedRank},
+};
 use rustix::process::{self, Pid};
 
 use super::{
-    keeper::Order,
-    log_files::LogFolder,
-    output::{self, Console, PseudoTerminal, Route, Source, Stream, Tail},
-    resolve::Handling,
-    signals::{self, Notice},
-    tree,
+    arguments,
+    error_file::{ERROR_FILE, ErrorFile},
+    keeper::{Order, Terms},
+    log_files::RankFolder,
+    memory_kills,
+    piping::{Passage, Piping, Seen},
+    supervisor::Supervisor,
+    tree::Exit,
 };
 use crate::error::{Error, Result};
 
-/// What happens while processes run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    Signal(Notice),
-    /// An output stream has ended.
-    StreamClosed,
+/// Lets Python print its stacks when SIGABRT ends it.
+const FAULT_HANDLER: &str = "PYTHONFAULTHANDLER";
+
+/// All ranks of this machine, started once.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// From 0.
+    pub(crate) number: usize,
+    pub(crate) ranks: Vec<Rank>,
+    /// Processes of the job on all machines.
+    pub(crate) world_size: usize,
+    pub(crate) started: SystemTime,
+    /// How often the system had killed for lack of memory before.
+    pub(crate) memory_kills: Option<u64>,
+    /// Output streams that are still to end.
+    pub(crate) open_streams: usize,
+    /// Whether the program gets the keys of the terminal itself.
+    pub(crate) shares_terminal: bool,
 }
 
 /// One started rank.
 #[derive(Debug)]
 pub(crate) struct Rank {
     pub(crate) rank: usize,
+    pub(crate) local_rank: usize,
     pub(crate) keeper: Pid,
-    /// Last lines of its stderr, if they pass through the launcher.
-    pub(crate) tail: Option<Arc<Tail>>,
+    /// The program, once its keeper has told.
+    pub(crate) program: Option<Pid>,
+    /// Its output, if that passes through the launcher.
+    pub(crate) seen: Option<Seen>,
+    /// Where its whole stderr is.
+    pub(crate) stderr_log: Option<PathBuf>,
+    pub(crate) error_file: Option<ErrorFile>,
+    /// How it ended, once it has.
+    pub(crate) end: Option<End>,
 }
 
-/// All started ranks and what is needed to watch them.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) ranks: Vec<Rank>,
-    pub(crate) events: Receiver<Event>,
-    /// Output streams that are still to end.
-    pub(crate) open_streams: usize,
-    pub(crate) grace: Duration,
-    /// Whether the program gets the keys of the terminal itself.
-    pub(crate) shares_terminal: bool,
-    pub(crate) quiet: bool,
+/// The end of one rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) exit: Exit,
+    pub(crate) at: SystemTime,
+    /// Whether the launcher had asked for it.
+    pub(crate) by_launcher: bool,
 }
 
-/// Starts all processes of the plan.
-///
-/// # Errors
-/// If one cannot be started. Those that were started end when this process does.
-pub(crate) fn start(plan: &LaunchPlan, handling: &Handling) -> Result<Job> {
-    let (sender, events) = mpsc::channel();
-    let signal_sender = sender.clone();
-    signals::listen(move |notice| signal_sender.send(Event::Signal(notice)).is_ok()).map_err(
-        |source| Error::System {
-            doing: "watch for signals",
-            source,
-        },
-    )?;
-    tree::adopt_orphans().map_err(|source| Error::System {
-        doing: "adopt orphans",
-        source,
-    })?;
-
-    let alone = plan.num_processes.get() == 1;
-    let shares_terminal = alone && io::stdin().is_terminal();
-    let piping = match alone && handling.log_dir.is_none() {
-        true => None,
-        false => Some(Piping::new(handling, plan.node_rank, sender)?),
-    };
-    let order = Order {
-        launcher: process::getpid(),
-        grace: handling.grace,
-        group: shares_terminal.then(process::getpgrp),
-        command: iter::once(plan.program.executable.clone().into_os_string())
-            .chain(plan.program.arguments.iter().cloned())
-            .collect(),
-    };
-    let ranks = plan
-        .ranks()?
-        .iter()
-        .map(|planned| start_rank(planned, &order, piping.as_ref()))
-        .collect::<Result<Vec<_>>>()?;
-    let open_streams = if piping.is_some() { 2 * ranks.len() } else { 0 };
-    let Handling { grace, quiet, .. } = *handling;
-    Ok(Job {
-        ranks,
-        events,
-        open_streams,
-        grace,
-        shares_terminal,
-        quiet,
-    })
-}
-
-fn start_rank(planned: &PlannedRank, order: &Order, piping: Option<&Piping>) -> Result<Rank> {
-    let rank = planned.topology.rank();
-    let failed = |source| Error::Start { rank, source };
-    let mut command = order.command().map_err(failed)?;
-    command.envs(planned.overlay.iter());
-    let local_rank = planned.topology.local_rank();
-    if planned.topology.world_size() > 1 {
-        command.stdin(stdin_of(local_rank));
+impl Attempt {
+    /// Starts all processes of the plan.
+    ///
+    /// # Errors
+    /// If a log file cannot be made: then nothing was started. If a process cannot be started:
+    /// those that were started end when this process does.
+    pub(crate) fn start(
+        supervisor: &Supervisor<'_>,
+        plan: &LaunchPlan,
+        number: usize,
+    ) -> Result<Self> {
+        let world_size = plan.world_size().get();
+        let is_alone = world_size == 1;
+        let shares_terminal = is_alone && io::stdin().is_terminal();
+        let starter = Starter {
+            supervisor,
+            number,
+            piping: Piping {
+                passage: Passage::choose(is_alone, supervisor.logs.is_some()),
+                console: Arc::clone(&supervisor.console),
+                handling: supervisor.handling,
+                node: plan.nodes.this(),
+                attempt: number,
+                events: supervisor.sender.clone(),
+                log_warning: Arc::clone(&supervisor.log_warning),
+            },
+            order: Order {
+                terms: Terms {
+                    launcher: process::getpid().as_raw_nonzero(),
+                    grace: supervisor.handling.grace,
+                    group: shares_terminal.then(|| process::getpgrp().as_raw_nonzero()),
+                    news: supervisor.keepers.address(),
+                    cpus: Vec::new(),
+                    errors: None,
+                },
+                command: iter::once(plan.program.executable.clone().into_os_string())
+                    .chain(plan.program.arguments.iter().cloned())
+                    .collect(),
+            },
+        };
+        let (started, memory_kills) = (SystemTime::now(), memory_kills::count());
+        let ranks = starter.start(&plan.ranks()?)?;
+        Ok(Self {
+            number,
+            world_size,
+            started,
+            memory_kills,
+            open_streams: starter.piping.passage.streams() * ranks.len(),
+            ranks,
+            shares_terminal,
+        })
     }
-    let bars = piping.and_then(|piping| piping.redirect(&mut command, local_rank));
-    let mut child = command.spawn().map_err(failed)?;
-    let keeper = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let keeper = keeper.ok_or_else(|| failed(io::Error::other("no process number")))?;
-    // Our copy of the far end of the terminal goes, so that we notice when the last user is gone.
-    drop(command);
-    let tail = match piping {
-        Some(piping) => Some(piping.connect(&mut child, bars, rank, local_rank)?),
-        None => None,
-    };
-    Ok(Rank { rank, keeper, tail })
+}
+
+struct Starter<'a> {
+    supervisor: &'a Supervisor<'a>,
+    number: usize,
+    piping: Piping<'a>,
+    /// The same for all ranks, but for the CPUs, the error file and placeholders in arguments.
+    order: Order,
+}
+
+/// The files of one rank.
+struct Files {
+    logs: Option<RankFolder>,
+    error: Option<ErrorFile>,
+}
+
+impl Starter<'_> {
+    fn start(&self, planned: &[PlannedRank]) -> Result<Vec<Rank>> {
+        let files: Vec<Files> = planned
+            .iter()
+            .map(|planned| self.files(planned))
+            .collect::<Result<_>>()?;
+        let pairs = planned.iter().zip(files);
+        pairs
+            .map(|(planned, files)| self.start_rank(planned, files))
+            .collect()
+    }
+
+    fn files(&self, planned: &PlannedRank) -> Result<Files> {
+        let logs = match &self.supervisor.logs {
+            Some(folder) => Some(folder.open(self.number, planned.topology.local_rank())?),
+            None => None,
+        };
+        let is_alone = planned.topology.world_size() == 1;
+        let error = match &logs {
+            Some(folder) => Some(ErrorFile::in_folder(&folder.path)),
+            None if is_alone && std::env::var_os(ERROR_FILE).is_some() => None,
+            // A rank without such a file is a lesser evil than none.
+            None => ErrorFile::kept().ok(),
+        };
+        Ok(Files { logs, error })
+    }
+
+    fn start_rank(&self, planned: &PlannedRank, files: Files) -> Result<Rank> {
+        let rank = planned.topology.rank();
+        let local_rank = planned.topology.local_rank();
+        let failed = |source| Error::Start { rank, source };
+        let mut command = self
+            .command(planned, files.error.as_ref())
+            .map_err(failed)?;
+        let our_end = self
+            .piping
+            .redirect(&mut command, local_rank)
+            .map_err(failed)?;
+        let mut child = command.spawn().map_err(failed)?;
+        let keeper = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let keeper = keeper.ok_or_else(|| failed(io::Error::other("no process number")))?;
+        // Our copies of the far ends go, so that we notice when the last user is gone.
+        drop(command);
+        let stderr_log = files.logs.as_ref().and_then(|logs| logs.stderr.as_ref());
+        let stderr_log = stderr_log.map(|log| log.path.clone());
+        let seen = self
+            .piping
+            .connect(&mut child, our_end, rank, local_rank, files.logs)?;
+        Ok(Rank {
+            rank,
+            local_rank,
+            keeper,
+            program: None,
+            seen,
+            stderr_log,
+            error_file: files.error,
+            end: None,
+        })
+    }
+
+    fn command(&self, planned: &PlannedRank, errors: Option<&ErrorFile>) -> io::Result<Command> {
+        let handling = self.supervisor.handling;
+        let local_rank = planned.topology.local_rank();
+        let placement = handling.placement.as_ref();
+        let mut order = self.order.clone();
+        if planned.topology.world_size() > 1 {
+            // The first word is the program itself.
+            for argument in order.command.iter_mut().skip(1) {
+                *argument = arguments::for_rank(argument, local_rank);
+            }
+        }
+        if let Some(placement) = placement {
+            order.terms.cpus = placement.of(local_rank).to_vec();
+        }
+        order.terms.errors = errors.and_then(ErrorFile::terms).cloned();
+        let mut command = order.command()?;
+        match errors {
+            Some(ErrorFile::Logged(path)) => command.env(ERROR_FILE, path),
+            // What an outer launcher says stays in force.
+            None if planned.topology.world_size() == 1 => &mut command,
+            // The keeper names it.
+            Some(ErrorFile::Kept { .. }) | None => command.env_remove(ERROR_FILE),
+        };
+        command.envs(self.overlay(planned).iter());
+        if handling.time_limit.is_some() && std::env::var_os(FAULT_HANDLER).is_none() {
+            command.env(FAULT_HANDLER, "1");
+        }
+        if planned.topology.world_size() > 1 {
+            command.stdin(stdin_of(local_rank));
+        }
+        Ok(command)
+    }
+
+    /// What the plan says, and what only the attempt knows.
+    fn overlay(&self, planned: &PlannedRank) -> EnvOverlay {
+        let handling = self.supervisor.handling;
+        let mut overlay = planned.overlay.clone();
+        let is_group = planned.topology.world_size() > 1;
+        if is_group {
+            overlay.set(&RUN_ID, &handling.run_id);
+        }
+        if is_group || handling.max_restarts > 0 {
+            overlay.set(&RESTART_COUNT, &self.number);
+            overlay.set(&MAX_RESTARTS, &handling.max_restarts);
+        }
+        overlay
+    }
 }
 
 /// Several processes cannot share a terminal; the first one may read from a file or a pipe.
@@ -131,120 +255,5 @@ fn stdin_of(local_rank: usize) -> Stdio {
     match local_rank == 0 && !io::stdin().is_terminal() {
         true => Stdio::inherit(),
         false => Stdio::null(),
-    }
-}
-
-/// How the output of the ranks passes through the launcher.
-#[derive(Debug)]
-struct Piping {
-    console: Arc<Console>,
-    logs: Option<LogFolder>,
-    shown: Option<Vec<usize>>,
-    prefix: bool,
-    node: usize,
-    events: Sender<Event>,
-}
-
-impl Piping {
-    fn new(handling: &Handling, node: usize, events: Sender<Event>) -> Result<Self> {
-        let console = Console::of_process().map_err(|source| Error::System {
-            doing: "use the output streams",
-            source,
-        })?;
-        Ok(Self {
-            console: Arc::new(console),
-            logs: handling
-                .log_dir
-                .as_deref()
-                .map(LogFolder::create)
-                .transpose()?,
-            shown: handling.shown.clone(),
-            prefix: handling.prefix,
-            node,
-            events,
-        })
-    }
-
-    /// Leads the output of a rank to the launcher. Returns our end of a terminal for progress bars,
-    /// which the first rank gets for its stderr where a person would see them.
-    fn redirect(&self, command: &mut Command, local_rank: usize) -> Option<File> {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let is_seen = local_rank == 0 && self.is_shown(local_rank);
-        if !is_seen || !self.console.is_terminal(Stream::Stderr) {
-            return None;
-        }
-        // Where the system has no terminal to give, the pipe serves.
-        let PseudoTerminal { ours, theirs } = PseudoTerminal::like_stderr().ok()?;
-        command.stderr(theirs);
-        Some(ours)
-    }
-
-    /// Starts to forward the output of a rank; returns where its last lines on stderr are kept.
-    fn connect(
-        &self,
-        child: &mut Child,
-        bars: Option<File>,
-        rank: usize,
-        local_rank: usize,
-    ) -> Result<Arc<Tail>> {
-        let files = self
-            .logs
-            .as_ref()
-            .map(|logs| logs.open(local_rank))
-            .transpose()?;
-        let (out_log, err_log) = files.map(|files| (files.stdout, files.stderr)).unzip();
-        let tail = Arc::new(Tail::default());
-        let out = Route {
-            log: out_log,
-            ..self.route(Stream::Stdout, rank, local_rank)
-        };
-        let err = Route {
-            log: err_log,
-            tail: Some(Arc::clone(&tail)),
-            ..self.route(Stream::Stderr, rank, local_rank)
-        };
-        let failed = |source| Error::System {
-            doing: "forward output",
-            source,
-        };
-        if let Some(source) = child.stdout.take() {
-            output::forward(source, out, self.closed()).map_err(failed)?;
-        }
-        match (bars, child.stderr.take()) {
-            (Some(bars), _) => output::forward(bars, err, self.closed()).map_err(failed)?,
-            (None, Some(pipe)) => output::forward(pipe, err, self.closed()).map_err(failed)?,
-            (None, None) => {}
-        }
-        Ok(tail)
-    }
-
-    fn is_shown(&self, local_rank: usize) -> bool {
-        self.shown
-            .as_ref()
-            .is_none_or(|shown| shown.contains(&local_rank))
-    }
-
-    fn route(&self, stream: Stream, rank: usize, local_rank: usize) -> Route {
-        let is_shown = self.is_shown(local_rank);
-        let prefix = if self.prefix {
-            format!("{}:{rank} ", self.node)
-        } else {
-            String::new()
-        };
-        Route {
-            source: Source { rank, stream },
-            console: is_shown.then(|| Arc::clone(&self.console)),
-            prefix,
-            log: None,
-            tail: None,
-        }
-    }
-
-    fn closed(&self) -> impl FnOnce() + Send + 'static {
-        let events = self.events.clone();
-        move || {
-            // Nobody is left to be told if the launcher has stopped listening.
-            let _ = events.send(Event::StreamClosed);
-        }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
+    fmt, io,
 };
 
 use rustix::{
     io::Errno,
     process::{self, Pid, Signal, WaitOptions, WaitStatus},
 };
+
+use super::signals;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,18 @@ impl Exit {
             .exit_status()
             .map(|code| Self::Code(u8::try_from(code).unwrap_or(1)));
         code.or_else(|| status.terminating_signal().map(Self::Signal))
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => {
+                let name = signals::name(*signal);
+                write!(f, "killed by {name} (exit code {})", self.code())
+            }
+        }
     }
 }
 
@@ -75,12 +89,17 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 
 /// The processes below this one, except `keepers`.
 pub(crate) fn below_us(keepers: &HashSet<Pid>) -> Vec<Pid> {
-    collect(keepers, Keepers::PassThrough)
+    collect(process::getpid(), keepers, Keepers::PassThrough)
 }
 
 /// The processes below this one that are not below one of `keepers` either.
 pub(crate) fn beside(keepers: &HashSet<Pid>) -> Vec<Pid> {
-    collect(keepers, Keepers::Shield)
+    collect(process::getpid(), keepers, Keepers::Shield)
+}
+
+/// The processes below another one.
+pub(crate) fn below(pid: Pid) -> Vec<Pid> {
+    collect(pid, &HashSet::new(), Keepers::PassThrough)
 }
 
 /// Sends a signal. Processes that are gone by now are no error.
@@ -96,13 +115,13 @@ enum Keepers {
     Shield,
 }
 
-fn collect(keepers: &HashSet<Pid>, treatment: Keepers) -> Vec<Pid> {
+fn collect(top: Pid, keepers: &HashSet<Pid>, treatment: Keepers) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (pid, parent) in table::processes() {
         children.entry(parent).or_default().push(pid);
     }
     let mut found = Vec::new();
-    let mut open = vec![process::getpid()];
+    let mut open = vec![top];
     while let Some(parent) = open.pop() {
         for pid in children.remove(&parent).unwrap_or_default() {
             let is_keeper = keepers.contains(&pid);

@@ -1,164 +1,214 @@
-//! How a job ended, and how that is told.
-
-use std::process::ExitCode;
+//! How a job ended, told to a person.
 
 use accelerate_plan::launch::Program;
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGILL, SIGKILL, SIGSEGV};
 
-use super::{signals, tree::Exit};
+use super::{
+    ended::{Ended, Outcome, RankEnd},
+    signals,
+    tree::Exit,
+};
 use crate::report;
 
-/// How a job ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) outcome: Outcome,
-    /// Number of ranks on this machine.
-    pub(crate) ranks: usize,
-    /// Processes that could not be ended.
-    pub(crate) survivors: usize,
-}
-
-/// Why it ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Every rank returned 0.
-    Success,
-    /// This rank was the first to fail.
-    Failed {
-        rank: usize,
-        exit: Exit,
-        /// Last lines of its stderr, if they passed through the launcher.
-        tail: Vec<String>,
-    },
-    /// The launcher was asked to end.
-    Interrupted { signal: i32 },
-}
-
-/// The exit code of the launcher.
-pub(crate) fn exit_code(ended: &Ended) -> ExitCode {
-    ExitCode::from(match ended.outcome {
-        Outcome::Success => 0,
-        Outcome::Failed { exit, .. } => exit.code(),
-        Outcome::Interrupted { signal } => Exit::Signal(signal).code(),
-    })
-}
-
-/// Tells on stderr why a job did not end well.
-pub(crate) fn tell(ended: &Ended, program: &Program) {
-    let text = describe(ended, program);
+/// Tells on stderr why a job did not end well; with `every_rank`, how the other ranks ended too.
+pub(crate) fn tell(ended: &Ended, program: &Program, every_rank: bool) {
+    let text = describe(ended, program, every_rank);
     if !text.is_empty() {
         report::say(&text);
     }
 }
 
-fn describe(ended: &Ended, program: &Program) -> String {
+/// Tells on stderr that an attempt has failed, and that restart `number` of `of` follows.
+pub(crate) fn tell_restart(ended: &Ended, program: &Program, number: usize, of: usize) {
+    let text = describe_restart(ended, program, number, of);
+    report::say(&text);
+}
+
+fn describe_restart(ended: &Ended, program: &Program, number: usize, of: usize) -> String {
+    let name = &program.name;
+    let (place, cause) = match &ended.outcome {
+        Outcome::Failed { index, exit } => (place(ended, *index), cause(*exit)),
+        Outcome::PeerFailed { description } => {
+            (" on another machine".to_owned(), description.clone())
+        }
+        _ => (String::new(), "unknown".to_owned()),
+    };
+    format!("note: `{name}` failed{place}; restart {number} of {of}\n  caused by: {cause}\n")
+}
+
+fn describe(ended: &Ended, program: &Program, every_rank: bool) -> String {
     let name = &program.name;
     let mut text = match &ended.outcome {
         Outcome::Success => String::new(),
         Outcome::Interrupted { signal } => {
             format!("error: `{name}` was ended by {}\n", signals::name(*signal))
         }
-        Outcome::Failed { rank, exit, tail } => {
-            let mut text = match ended.ranks {
-                1 => format!("error: `{name}` failed\n"),
-                ranks => format!("error: `{name}` failed on rank {rank} of {ranks}\n"),
-            };
-            text += &format!("  caused by: {}\n", cause(*exit));
-            if !tail.is_empty() {
-                text += &format!("  last lines of rank {rank} on stderr:\n");
-                tail.iter()
-                    .for_each(|line| text += &format!("    {line}\n"));
-            }
-            if let Some(hint) = hint(*exit) {
-                text += &format!("\nhint: {hint}\n");
-            }
-            text
+        Outcome::TimedOut { limit } => {
+            format!(
+                "error: `{name}` did not end within {} s\n",
+                limit.as_secs_f64()
+            )
         }
+        Outcome::PeerFailed { description } => {
+            let restarts = restarts(ended);
+            format!(
+                "error: `{name}` failed on another machine{restarts}\n  caused by: {description}\n"
+            )
+        }
+        Outcome::Failed { index, exit } => describe_failure(ended, name, *index, *exit),
     };
+    if every_rank && ended.outcome != Outcome::Success {
+        text += &other_ranks(ended);
+    }
+    if let Some(hint) = hint(ended) {
+        text += &format!("\nhint: {hint}\n");
+    }
     if ended.survivors > 0 {
         text += &format!("error: {} processes could not be killed\n", ended.survivors);
     }
     text
 }
 
+fn describe_failure(ended: &Ended, name: &str, index: usize, exit: Exit) -> String {
+    let mut text = format!(
+        "error: `{name}` failed{}{}\n  caused by: {}\n",
+        place(ended, index),
+        restarts(ended),
+        cause(exit)
+    );
+    let Some(rank) = ended.ranks.get(index) else {
+        return text;
+    };
+    if let Some(reported) = &rank.reported {
+        text += &format!("  caused by: {}\n", reported.headline());
+    }
+    text += &last_words(rank);
+    if let Some(log) = &rank.stderr_log {
+        text += &format!("  its whole stderr is in `{}`\n", log.display());
+    }
+    text
+}
+
+/// Where it failed, if there was more than one place.
+fn place(ended: &Ended, index: usize) -> String {
+    let rank = ended.ranks.get(index).map(|rank| rank.rank);
+    match (ended.world_size, rank) {
+        (..=1, _) | (_, None) => String::new(),
+        (world, Some(rank)) => format!(" on rank {rank} of {world}"),
+    }
+}
+
+fn restarts(ended: &Ended) -> String {
+    match ended.attempt {
+        0 => String::new(),
+        1 => ", after 1 restart".to_owned(),
+        count => format!(", after {count} restarts"),
+    }
+}
+
+/// The end of what a rank wrote, or the stack that it reported if nothing passed through us.
+fn last_words(rank: &RankEnd) -> String {
+    let stack = rank.reported.as_ref().and_then(|reported| reported.stack());
+    let (headline, lines): (_, Vec<&str>) = match (&rank.last_lines[..], stack) {
+        ([], None) => return String::new(),
+        ([], Some(stack)) => ("stack that rank", stack.lines().collect()),
+        (lines, _) => (
+            "last lines of rank",
+            lines.iter().map(String::as_str).collect(),
+        ),
+    };
+    let verb = match headline {
+        "last lines of rank" => "on stderr",
+        _ => "reported",
+    };
+    let mut text = format!("  {headline} {} {verb}:\n", rank.rank);
+    for line in lines {
+        text += &format!("    {line}\n");
+    }
+    text
+}
+
+fn other_ranks(ended: &Ended) -> String {
+    let first = match ended.outcome {
+        Outcome::Failed { index, .. } => Some(index),
+        _ => None,
+    };
+    let others = ended.ranks.iter().enumerate();
+    let others = others.filter(|(index, _)| Some(*index) != first);
+    let lines: String = others
+        .map(|(_, rank)| format!("    rank {}: {}\n", rank.rank, rank.in_words()))
+        .collect();
+    match (lines.is_empty(), first) {
+        (true, _) => String::new(),
+        (false, Some(_)) => format!("  other ranks:\n{lines}"),
+        (false, None) => format!("  ranks:\n{lines}"),
+    }
+}
+
 fn cause(exit: Exit) -> String {
     match exit {
         Exit::Code(101) => "exit code 101, which is a panic in a Rust program".to_owned(),
-        Exit::Code(code) => format!("exit code {code}"),
-        Exit::Signal(signal) => {
-            format!(
-                "killed by {} (exit code {})",
-                signals::name(signal),
-                exit.code()
-            )
-        }
+        exit => exit.to_string(),
     }
 }
 
-fn hint(exit: Exit) -> Option<&'static str> {
-    match exit {
-        Exit::Signal(SIGKILL) => Some(
+fn hint(ended: &Ended) -> Option<String> {
+    let text = match (&ended.outcome, ended.memory_kills) {
+        (Outcome::TimedOut { .. }, _) => {
+            "the note above tells what each rank was doing; `--timeout` sets how long a job may \
+             take"
+        }
+        (
+            Outcome::Failed {
+                exit: Exit::Signal(SIGKILL),
+                ..
+            },
+            kills @ 1..,
+        ) => {
+            let processes = if kills == 1 { "process" } else { "processes" };
+            return Some(format!(
+                "memory ran out: the system killed {kills} {processes} of this machine while the \
+                 job ran; give the job more memory, or try fewer processes or smaller batches"
+            ));
+        }
+        (Outcome::Failed { exit, .. }, _) => hint_for(*exit)?,
+        (Outcome::Success | Outcome::Interrupted { .. } | Outcome::PeerFailed { .. }, _) => {
+            return None;
+        }
+    };
+    Some(text.to_owned())
+}
+
+fn hint_for(exit: Exit) -> Option<&'static str> {
+    Some(match exit {
+        Exit::Signal(SIGKILL) => {
             "if nobody killed it by hand, the system did because memory ran out: look into \
-             `dmesg` or at the memory limit of the job, and try fewer processes or smaller batches",
-        ),
-        Exit::Code(_) | Exit::Signal(_) => None,
-    }
+             `dmesg` or at the memory limit of the job, and try fewer processes or smaller batches"
+        }
+        Exit::Signal(SIGSEGV) => {
+            "native code used memory that is not its own, often a library that does not fit its \
+             driver or its interpreter: `PYTHONFAULTHANDLER=1` shows where Python was, a debugger \
+             shows the rest"
+        }
+        Exit::Signal(SIGBUS) => {
+            "often the shared memory is full: look at `df -h /dev/shm`; a container gets more by \
+             `--shm-size` or `--ipc=host`"
+        }
+        Exit::Signal(SIGILL) => {
+            "the program or one of its libraries was built for another kind of processor"
+        }
+        Exit::Signal(SIGABRT) => "the program gave up by itself: its last lines say why",
+        Exit::Code(127) => {
+            "the shell's code for something that was not found: the program, its interpreter or a \
+             shared library (`ldd PROGRAM` lists those)"
+        }
+        Exit::Code(126) => {
+            "the shell's code for something that cannot be executed: look at its permissions and \
+             at the kind of processor it was built for"
+        }
+        Exit::Code(_) | Exit::Signal(_) => return None,
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(outcome: Outcome, ranks: usize) -> String {
-        let program = Program {
-            name: "train".to_owned(),
-            executable: "/opt/bin/train".into(),
-            arguments: Vec::new(),
-        };
-        describe(
-            &Ended {
-                outcome,
-                ranks,
-                survivors: 0,
-            },
-            &program,
-        )
-    }
-
-    #[test]
-    fn success_is_silent() {
-        assert_eq!(told(Outcome::Success, 2), "");
-    }
-
-    #[test]
-    fn a_failure_names_rank_code_and_last_lines() {
-        let tail = vec!["first".to_owned(), "second".to_owned()];
-        let outcome = Outcome::Failed {
-            rank: 1,
-            exit: Exit::Code(7),
-            tail,
-        };
-        assert_eq!(
-            told(outcome, 2),
-            "error: `train` failed on rank 1 of 2\n  caused by: exit code 7\n  \
-             last lines of rank 1 on stderr:\n    first\n    second\n"
-        );
-    }
-
-    #[test]
-    fn a_kill_has_the_name_of_its_signal_and_a_hint() {
-        let outcome = Outcome::Failed {
-            rank: 0,
-            exit: Exit::Signal(9),
-            tail: Vec::new(),
-        };
-        let text = told(outcome, 1);
-        assert!(text.starts_with(
-            "error: `train` failed\n  caused by: killed by SIGKILL (exit code 137)\n"
-        ));
-        assert!(
-            text.contains("\nhint: ") && text.contains("memory"),
-            "{text}"
-        );
-    }
-}
+mod tests;

@@ -231,7 +231,7 @@ fn without_a_number_of_processes_the_choice_is_told() {
     let flags = ["--quiet", "--no_prefix"];
     let done = folder
         .launch()
-        .env("CUDA_VISIBLE_DEVICES", "0,2,5")
+        .env("ACCELERATE_NUM_PROCESSES", "3")
         .args(flags)
         .args([script]);
     assert_eq!(done.run().lines(), ["0", "1", "2"]);
@@ -244,6 +244,20 @@ fn arguments_reach_the_program_untouched() {
     let done = folder.launch().args(["--cpu", "--quiet"]).args([script]);
     let done = done.args(["--debug", "a b", "--", "-h", ""]).run();
     assert_eq!(done.stdout, "[--debug]\n[a b]\n[--]\n[-h]\n[]\n");
+}
+
+#[test]
+fn arguments_of_several_ranks_may_name_the_local_rank() {
+    let folder = Folder::new();
+    let script = folder.script("rank", r#"echo "$1 $2""#);
+    let run = |count| {
+        let flags = ["--quiet", "--no_prefix", "--num_processes", count];
+        let launch = folder.launch().args(flags).args([&script]);
+        let done = launch.args(["log-${local_rank}", "5$$"]).run();
+        done.lines().join(",")
+    };
+    assert_eq!(run("2"), "log-0 5$,log-1 5$");
+    assert_eq!(run("1"), "log-${local_rank} 5$$");
 }
 
 #[test]

@@ -44,6 +44,7 @@ impl Folder {
         command
             .arg("launch")
             .current_dir(self.0.path())
+            .env("HF_HOME", self.0.path())
             .stdin(Stdio::null());
         for name in [
             "RANK",
@@ -51,6 +52,9 @@ impl Folder {
             "LOCAL_RANK",
             "OMP_NUM_THREADS",
             "CUDA_VISIBLE_DEVICES",
+            "PYTHONFAULTHANDLER",
+            "TORCHELASTIC_ERROR_FILE",
+            "TORCHELASTIC_RESTART_COUNT",
         ] {
             command.env_remove(name);
         }
@@ -135,13 +139,23 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     pub(crate) fn wait_for_stderr(&self, text: &str) {
+        self.wait_for_count_on_stderr(text, 1);
+    }
+
+    /// Waits until stderr holds a text so many times.
+    pub(crate) fn wait_for_count_on_stderr(&self, text: &str, count: usize) {
         wait_until(text, || {
-            fs::read_to_string(&self.err).is_ok_and(|err| err.contains(text))
+            fs::read_to_string(&self.err).is_ok_and(|err| err.matches(text).count() >= count)
         });
+    }
+
+    /// Number of the launcher's process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     pub(crate) fn wait(mut self) -> Done {

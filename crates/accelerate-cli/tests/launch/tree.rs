@@ -180,3 +180,17 @@ fn the_tree_ends_when_a_process_in_between_is_killed() {
     running.wait().assert_code(137);
     assert!(!pids.iter().any(|pid| is_running(*pid)));
 }
+
+#[test]
+fn what_an_ended_rank_left_behind_does_not_outlive_a_killed_launcher() {
+    let folder = Folder::new();
+    let body = "test $RANK = 1 && exec sleep 600
+        (setsid sh -c 'echo $$ >> pids; exec sleep 600' &)
+        while ! test -e pids; do sleep 0.01; done; echo $$ >> ended";
+    let running = start(&folder, body, "0.3");
+    let pids = folder.pids("pids", 1);
+    wait_until_gone(&folder.pids("ended", 1));
+    assert!(is_running(pids[0]), "nobody ends it while rank 1 runs");
+    running.signal(Signal::KILL);
+    wait_until_gone(&pids);
+}

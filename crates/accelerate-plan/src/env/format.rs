@@ -9,7 +9,7 @@ use crate::MixedPrecision;
 
 /// Why a text gives no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub enum Refused {
     /// The text is a way to say "not set", such as a rank of -1.
     CountsAsUnset,
     /// The text is wrong.
@@ -19,10 +19,12 @@ pub(super) enum Refused {
 /// How the values of a variable are spelled.
 #[derive(Debug)]
 pub struct Format<T> {
-    pub(super) kind: &'static str,
-    pub(super) expected: &'static str,
-    pub(super) parse: fn(&str) -> Result<T, Refused>,
-    pub(super) render: fn(&T) -> String,
+    pub(crate) kind: &'static str,
+    pub(crate) expected: &'static str,
+    /// The only texts that are allowed, where there are few.
+    pub(crate) choices: &'static [&'static str],
+    pub(crate) parse: fn(&str) -> Result<T, Refused>,
+    pub(crate) render: fn(&T) -> String,
 }
 
 const TRUE: [&str; 6] = ["y", "yes", "t", "true", "on", "1"];
@@ -34,79 +36,152 @@ const fn flag(render: fn(&bool) -> String) -> Format<bool> {
     Format {
         kind: "flag",
         expected: TRUTH_WORDS,
+        choices: &[],
         parse: parse_flag,
         render,
     }
 }
 
 /// A flag, written `true` or `false`.
-pub(super) static FLAG: Format<bool> = flag(written);
+pub(crate) static FLAG: Format<bool> = flag(written);
 
 /// A flag that Python programs compare with the text `True`.
-pub(super) static PYTHON_FLAG: Format<bool> =
+pub(crate) static PYTHON_FLAG: Format<bool> =
     flag(|value| if *value { "True" } else { "False" }.to_owned());
 
 /// A flag, written `1` or `0`.
-pub(super) static DIGIT_FLAG: Format<bool> = flag(|value| u8::from(*value).to_string());
+pub(crate) static DIGIT_FLAG: Format<bool> = flag(|value| u8::from(*value).to_string());
 
 /// An index that counts from 0. Negative numbers say "not set".
-pub(super) static INDEX: Format<usize> = Format {
+pub(crate) static INDEX: Format<usize> = Format {
     kind: "index",
     expected: "a whole number, at least 0",
+    choices: &[],
     parse: parse_index,
     render: written,
 };
 
 /// A number of things. Zero and negative numbers say "not set".
-pub(super) static SIZE: Format<NonZeroUsize> = Format {
+pub(crate) static SIZE: Format<NonZeroUsize> = Format {
     kind: "count",
     expected: "a whole number, at least 1",
+    choices: &[],
     parse: parse_size,
     render: written,
 };
 
 /// A number of threads. OpenMP allows a list for nested regions; its first item counts.
-pub(super) static THREADS: Format<NonZeroUsize> = Format {
+pub(crate) static THREADS: Format<NonZeroUsize> = Format {
     kind: "count",
     expected: "a whole number, at least 1",
+    choices: &[],
     parse: |text| parse_size(text.split(',').next().unwrap_or(text).trim()),
     render: written,
 };
 
 /// A number of things where zero is a mistake.
-pub(super) static STEPS: Format<NonZeroU32> = Format {
+pub(crate) static STEPS: Format<NonZeroU32> = Format {
     kind: "count",
     expected: "a whole number, at least 1",
+    choices: &[],
     parse: |text| text.parse().map_err(|_| Refused::Invalid),
     render: written,
 };
 
 /// A TCP port that can be connected to.
-pub(super) static PORT: Format<NonZeroU16> = Format {
+pub(crate) static PORT: Format<NonZeroU16> = Format {
     kind: "port",
     expected: "a port number from 1 to 65535",
+    choices: &[],
     parse: |text| text.parse().map_err(|_| Refused::Invalid),
     render: written,
 };
 
 /// Any text.
-pub(super) static TEXT: Format<String> = Format {
+pub(crate) static TEXT: Format<String> = Format {
     kind: "text",
     expected: "any text",
+    choices: &[],
     parse: |text| Ok(text.to_owned()),
     render: String::clone,
 };
 
 /// The name of a mixed precision.
-pub(super) static PRECISION: Format<MixedPrecision> = Format {
+pub(crate) static PRECISION: Format<MixedPrecision> = Format {
     kind: "precision",
     expected: "one of `no`, `fp16`, `bf16`, `fp8`",
+    choices: &["no", "fp16", "bf16", "fp8"],
     parse: |text| text.parse().map_err(|_| Refused::Invalid),
+    render: written,
+};
+
+/// A whole number, 0 included.
+pub(crate) static WHOLE: Format<u64> = Format {
+    kind: "number",
+    expected: "a whole number, at least 0",
+    choices: &[],
+    parse: parse_whole,
+    render: written,
+};
+
+/// A number of things where 0 and less are mistakes.
+pub(crate) static COUNT: Format<NonZeroUsize> = Format {
+    kind: "count",
+    expected: "a whole number, at least 1",
+    choices: &[],
+    parse: |text| text.parse().map_err(|_| Refused::Invalid),
+    render: written,
+};
+
+/// A port, or 0 for a free one.
+pub(crate) static PORT_OR_FREE: Format<u16> = Format {
+    kind: "port",
+    expected: "a port number from 1 to 65535, or 0 for a free one",
+    choices: &[],
+    parse: |text| text.parse().map_err(|_| Refused::Invalid),
+    render: written,
+};
+
+/// A number that is not negative.
+pub(crate) static NUMBER: Format<f64> = Format {
+    kind: "number",
+    expected: "a number, at least 0",
+    choices: &[],
+    parse: |text| match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err(Refused::Invalid),
+    },
+    render: |number| format!("{number:?}"),
+};
+
+/// A stage of ZeRO.
+pub(crate) static STAGE: Format<u64> = Format {
+    kind: "stage",
+    expected: "one of `0`, `1`, `2`, `3`",
+    choices: &["0", "1", "2", "3"],
+    parse: |text| match text.parse() {
+        Ok(stage @ 0..=3) => Ok(stage),
+        _ => Err(Refused::Invalid),
+    },
     render: written,
 };
 
 fn written<T: Display>(value: &T) -> String {
     value.to_string()
+}
+
+/// Digits may be grouped, and a large number may be written as `1e8`.
+fn parse_whole(text: &str) -> Result<u64, Refused> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Ok(number) = text.replace('_', "").parse() {
+        return Ok(number);
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.fract() == 0.0 && (0.0..EXACT).contains(&number) => {
+            format!("{number:.0}").parse().map_err(|_| Refused::Invalid)
+        }
+        _ => Err(Refused::Invalid),
+    }
 }
 
 fn parse_flag(text: &str) -> Result<bool, Refused> {

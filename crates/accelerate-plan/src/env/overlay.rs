@@ -16,24 +16,21 @@ impl EnvOverlay {
 
     /// Adds a variable, or replaces its value.
     pub fn set<T>(&mut self, variable: &Variable<T>, value: &T) {
-        let text = variable.render(value);
-        match self
-            .pairs
-            .iter_mut()
-            .find(|(name, _)| *name == variable.name())
-        {
+        self.set_text(variable.name(), variable.render(value));
+    }
+
+    /// Adds a variable by the text that it is to hold, or replaces its text.
+    pub fn set_text(&mut self, name: &'static str, text: String) {
+        match self.pairs.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = text,
-            None => self.pairs.push((variable.name(), text)),
+            None => self.pairs.push((name, text)),
         }
     }
 
     /// Adds all variables of `other`, replacing those that are here already.
     pub fn extend(&mut self, other: &Self) {
-        for (name, value) in &other.pairs {
-            match self.pairs.iter_mut().find(|(known, _)| known == name) {
-                Some((_, old)) => old.clone_from(value),
-                None => self.pairs.push((name, value.clone())),
-            }
+        for (name, text) in &other.pairs {
+            self.set_text(name, text.clone());
         }
     }
 

@@ -9,6 +9,8 @@ pub enum Writer {
     Launcher,
     /// Another launcher that we understand: an MPI implementation.
     Mpi,
+    /// The cluster manager that gave us the machine.
+    Cluster,
     /// The user, or the surroundings of the process.
     User,
 }

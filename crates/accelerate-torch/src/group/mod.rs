@@ -19,7 +19,7 @@ use crate::store::millis;
 use crate::{Error, Place, Result, Store, ffi};
 
 pub use collective::ReduceOp;
-pub use rendezvous::{Rendezvous, Waiting};
+pub use rendezvous::{Rendezvous, StoreServer, Waiting};
 pub use work::Work;
 
 /// What carries the communication.

@@ -13,12 +13,24 @@ use crate::{Error, Result, Store, store::TcpStoreOptions};
 pub struct Rendezvous {
     /// The host of rank 0.
     pub host: String,
-    /// The port of rank 0's store.
+    /// The port of the store.
     pub port: u16,
     /// This process.
     pub rank: usize,
     /// All processes.
     pub world: usize,
+    /// Who serves the store.
+    pub server: StoreServer,
+}
+
+/// Who serves the store at which the ranks meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoreServer {
+    /// Rank 0.
+    #[default]
+    Rank0,
+    /// A launcher, so that rank 0 too is a client. Python's `torchrun` does this.
+    Launcher,
 }
 
 /// What is known while ranks are awaited.
@@ -73,13 +85,14 @@ impl Rendezvous {
         mut report: impl FnMut(&Waiting) + Send + 'static,
     ) -> Result<ProcessGroup> {
         let start = Instant::now();
-        if self.rank > 0 {
+        let serves = self.rank == 0 && self.server == StoreServer::Rank0;
+        if !serves {
             self.await_server(start, options.timeout, every, &mut report)?;
         }
         let store = Store::tcp(&TcpStoreOptions {
             host: self.host.clone(),
             port: self.port,
-            server: self.rank == 0,
+            server: serves,
             workers: Some(self.world),
             timeout: options.timeout,
         })?;
@@ -92,7 +105,7 @@ impl Rendezvous {
         joined.map_err(|error| self.explain(error, &store, start, options.timeout))
     }
 
-    /// Waits until rank 0 serves the store.
+    /// Waits until the store is served.
     ///
     /// libtorch's own client tries again only after half a second or more; asking often
     /// brings ranks together as soon as they can be, and lets them say what they wait for.
@@ -243,6 +256,7 @@ mod tests {
             port,
             rank: 0,
             world: 3,
+            server: StoreServer::Rank0,
         };
         let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_secs(1));
         let (tell, told) = mpsc::channel();
@@ -270,6 +284,30 @@ mod tests {
     }
 
     #[test]
+    fn rank_0_is_a_client_where_the_launcher_serves_the_store() -> Result<()> {
+        let timeout = Duration::from_secs(20);
+        let launcher = Store::tcp(&TcpStoreOptions {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            server: true,
+            workers: None,
+            timeout,
+        })?;
+        let rendezvous = Rendezvous {
+            host: "127.0.0.1".to_owned(),
+            port: launcher.port()?,
+            rank: 0,
+            world: 1,
+            server: StoreServer::Launcher,
+        };
+        let options = GroupOptions::new(Backend::Gloo).with_timeout(timeout);
+        let group = rendezvous.join(&options, |_| {})?;
+        group.barrier()?;
+        assert!(launcher.contains(&joined_key(0))?);
+        Ok(())
+    }
+
+    #[test]
     fn a_rank_whose_server_never_comes_says_so_and_gives_up_in_time() {
         let port = TcpListener::bind(("127.0.0.1", 0))
             .unwrap()
@@ -281,6 +319,7 @@ mod tests {
             port,
             rank: 1,
             world: 2,
+            server: StoreServer::Rank0,
         };
         let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_millis(500));
         let (tell, told) = mpsc::channel();

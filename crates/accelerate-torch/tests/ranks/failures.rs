@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use accelerate_testkit::{Rank, ranks};
-use accelerate_torch::{Error, ProcessGroup, ReduceOp, Rendezvous, Result, Store, TcpStoreOptions};
+use accelerate_torch::{
+    Error, ProcessGroup, ReduceOp, Rendezvous, Result, Store, StoreServer, TcpStoreOptions,
+};
 
 use crate::support::{Outcome, PATIENCE, float, join, numbers, options, rendezvous};
 
@@ -71,6 +73,7 @@ fn a_server_that_never_comes_is_named() -> Outcome {
         port: free,
         rank: 1,
         world: 2,
+        server: StoreServer::Rank0,
     };
     let error = alone
         .join(&options().with_timeout(Duration::from_secs(1)), |_| {})
@@ -97,6 +100,7 @@ fn a_port_in_use_is_named() -> Outcome {
         port,
         rank: 0,
         world: 2,
+        server: StoreServer::Rank0,
     };
     let error = first.join(&options(), |_| {}).unwrap_err();
     assert!(matches!(&error, Error::AddressInUse { .. }), "{error:?}");

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use accelerate_testkit::{Rank, ranks};
-use accelerate_torch::{Backend, GroupOptions, ProcessGroup, Rendezvous, Result};
+use accelerate_torch::{Backend, GroupOptions, ProcessGroup, Rendezvous, Result, StoreServer};
 use tch::Tensor;
 
 /// What a rank of a test ends with.
@@ -23,6 +23,7 @@ pub(crate) fn rendezvous(rank: Rank) -> Rendezvous {
         port: rank.port(),
         rank: rank.index(),
         world: rank.world(),
+        server: StoreServer::Rank0,
     }
 }
 

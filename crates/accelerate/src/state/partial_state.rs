@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::topology::Topology;
-use accelerate_torch::{Backend, GroupOptions, ProcessGroup, Rendezvous, Waiting, device};
+use accelerate_torch::{
+    Backend, GroupOptions, ProcessGroup, Rendezvous, StoreServer, Waiting, device,
+};
 use tch::Device;
 
 use super::DistributedType;
@@ -103,7 +105,7 @@ impl PartialState {
             device::set_current(device)?;
         }
         let (distributed_type, group) = match topology.as_ref() {
-            Some(topology) => connect(topology, device, &options)?,
+            Some(topology) => connect(topology, device, store_server(env)?, &options)?,
             None => (DistributedType::No, None),
         };
         let topology = topology.unwrap_or_else(Topology::alone);
@@ -226,10 +228,19 @@ fn parse_device(name: &str) -> Result<Device> {
     }
 }
 
+/// Who serves the store: rank 0, unless the launcher says that it does.
+fn store_server(env: &Environment) -> Result<StoreServer> {
+    Ok(match env.get(&env::USE_AGENT_STORE)? {
+        Some(true) => StoreServer::Launcher,
+        _ => StoreServer::Rank0,
+    })
+}
+
 /// Brings the ranks of the job together.
 fn connect(
     topology: &Topology,
     device: Device,
+    server: StoreServer,
     options: &StateOptions,
 ) -> Result<(DistributedType, Option<ProcessGroup>)> {
     if topology.world_size() == 1 {
@@ -254,6 +265,7 @@ fn connect(
         port: topology.master().port.get(),
         rank: topology.rank(),
         world: topology.world_size(),
+        server,
     };
     let group = rendezvous.join(&group_options, report_waiting)?;
     Ok((distributed_type, Some(group)))

@@ -21,7 +21,7 @@ impl Folder {
 
     fn locate(&self, command: &[&OsStr], kind: Kind, piped: bool) -> Result<Program> {
         let command: Vec<_> = command.iter().map(|word| word.to_os_string()).collect();
-        locate(&command, kind, &self.env(), piped)
+        locate(&command, kind, &self.env(), piped).map(|located| located.program)
     }
 }
 
@@ -83,7 +83,7 @@ fn the_active_environment_goes_before_the_search_path() {
         ("VIRTUAL_ENV", folder.0.path().join("venv")),
     ]);
     let program = locate(&["m".into()], Kind::PythonModule, &env, false).unwrap();
-    assert_eq!(program.executable, active);
+    assert_eq!(program.program.executable, active);
 }
 
 #[test]

@@ -1,0 +1,375 @@
+//! Memory for training on each process, under each way to share the work out.
+//!
+//! With P trainable elements, N processes and shards over S of them (all, or those of one machine
+//! for `HYBRID_SHARD`), in bytes, where `/S` rounds up:
+//!
+//! | plan | weights | copies | gradients | optimizer |
+//! | --- | --- | --- | --- | --- |
+//! | DDP | 4 P | | 4 P | state |
+//! | DDP, mixed | 4 P | 2 P | 4 P | state |
+//! | ZeRO-1 | 4 P | | 4 P | state/S |
+//! | ZeRO-1, mixed | 4 P/S | 2 P | 2 P | state/S |
+//! | ZeRO-2 | 4 P | | 4 P/S | state/S |
+//! | ZeRO-2, mixed | 4 P/S | 2 P | 4 P/S | state/S |
+//! | ZeRO-3 and `HYBRID_SHARD` | 4 P/S | 4 G | 4 P/S | state/S |
+//! | the same, mixed | 4 P/S | 2 G | 4 P/S | state/S |
+//!
+//! G are the elements that are whole at one time: all that lies in no repeated block, and the two
+//! largest blocks (one computes while the next one is fetched). Buffers and weights that cannot be
+//! trained are whole everywhere. One process shards nothing: every plan is DDP then.
+
+use accelerate_plan::MixedPrecision;
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Bytes of a float32.
+const FULL: u64 = 4;
+/// Bytes of a value in lower precision.
+const HALF: u64 = 2;
+
+/// What is trained, and what is only there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Inventory {
+    pub(crate) trainable: Vec<Trainable>,
+    /// Buffers and quantised weights.
+    pub(crate) fixed_bytes: u64,
+}
+
+/// A tensor that is trained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trainable {
+    pub(crate) shape: Vec<u64>,
+    /// The repeated block it belongs to, by number.
+    pub(crate) block: Option<usize>,
+}
+
+impl Trainable {
+    fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |all, &n| all.saturating_mul(n))
+    }
+}
+
+impl Inventory {
+    pub(crate) fn elements(&self) -> u64 {
+        let elements = self.trainable.iter().map(Trainable::elements);
+        elements.fold(0, u64::saturating_add)
+    }
+
+    /// The elements that are whole at one time where weights are sharded.
+    fn gathered(&self) -> u64 {
+        let blocks = self.trainable.iter().filter_map(|t| t.block).max();
+        let mut blocks = vec![0_u64; blocks.map_or(0, |last| last + 1)];
+        let mut rest: u64 = 0;
+        for tensor in &self.trainable {
+            let sum = tensor.block.and_then(|block| blocks.get_mut(block));
+            let sum = sum.unwrap_or(&mut rest);
+            *sum = sum.saturating_add(tensor.elements());
+        }
+        blocks.sort_unstable();
+        let two = blocks.iter().rev().take(2);
+        two.fold(rest, |sum, &block| sum.saturating_add(block))
+    }
+
+    fn state_bytes(&self, optimizer: Optimizer) -> u64 {
+        let states = self
+            .trainable
+            .iter()
+            .map(|t| optimizer.state_bytes(&t.shape));
+        states.fold(0, u64::saturating_add)
+    }
+}
+
+/// An optimizer, by what it keeps for each parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Optimizer {
+    /// two averages in float32
+    Adamw,
+    /// two averages in float32
+    Adam,
+    /// two averages in 8 bits, as in bitsandbytes
+    #[serde(rename = "adamw_8bit")]
+    #[value(name = "adamw_8bit")]
+    Adamw8bit,
+    /// nothing
+    Sgd,
+    /// one average in float32
+    SgdMomentum,
+    /// one average of each row and each column
+    Adafactor,
+    /// one average in float32
+    Lion,
+    /// one sum in float32
+    Adagrad,
+    /// one average in float32
+    Rmsprop,
+}
+
+impl Optimizer {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Adamw => "adamw",
+            Self::Adam => "adam",
+            Self::Adamw8bit => "adamw_8bit",
+            Self::Sgd => "sgd",
+            Self::SgdMomentum => "sgd_momentum",
+            Self::Adafactor => "adafactor",
+            Self::Lion => "lion",
+            Self::Adagrad => "adagrad",
+            Self::Rmsprop => "rmsprop",
+        }
+    }
+
+    /// The bytes kept for a parameter of this shape.
+    pub(crate) fn state_bytes(self, shape: &[u64]) -> u64 {
+        let product = |shape: &[u64]| shape.iter().fold(1_u64, |all, &n| all.saturating_mul(n));
+        let elements = product(shape);
+        match self {
+            Self::Adam | Self::Adamw => elements.saturating_mul(2 * FULL),
+            Self::Sgd => 0,
+            Self::SgdMomentum | Self::Lion | Self::Adagrad | Self::Rmsprop => {
+                elements.saturating_mul(FULL)
+            }
+            Self::Adamw8bit if elements < SMALLEST_8BIT => elements * 2 * FULL,
+            Self::Adamw8bit => {
+                let scales = elements.div_ceil(BLOCK_8BIT) * FULL;
+                elements.saturating_add(scales).saturating_mul(2)
+            }
+            Self::Adafactor => match shape {
+                [outer @ .., rows, columns] => {
+                    let sums = rows.saturating_add(*columns);
+                    product(outer).saturating_mul(sums).saturating_mul(FULL)
+                }
+                _ => elements.saturating_mul(FULL),
+            },
+        }
+    }
+}
+
+/// Smaller parameters keep their averages in float32.
+const SMALLEST_8BIT: u64 = 4096;
+/// The values that share a scale.
+const BLOCK_8BIT: u64 = 256;
+
+/// What the processes share out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sharding {
+    /// Every process holds everything.
+    Ddp,
+    /// The optimizer.
+    Zero1,
+    /// Optimizer and gradients.
+    Zero2,
+    /// Optimizer, gradients and weights.
+    FullShard,
+    /// The same within a machine; machines hold the same.
+    HybridShard,
+}
+
+impl Sharding {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ddp,
+        Self::Zero1,
+        Self::Zero2,
+        Self::FullShard,
+        Self::HybridShard,
+    ];
+
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Ddp => "DDP",
+            Self::Zero1 => "ZeRO-1",
+            Self::Zero2 => "ZeRO-2 / SHARD_GRAD_OP",
+            Self::FullShard => "ZeRO-3 / FULL_SHARD",
+            Self::HybridShard => "HYBRID_SHARD",
+        }
+    }
+
+    /// Over how many processes one copy is spread.
+    fn degree(self, layout: Layout) -> u64 {
+        match self {
+            Self::Ddp => 1,
+            Self::HybridShard => layout.num_processes / layout.num_machines,
+            _ => layout.num_processes,
+        }
+    }
+}
+
+/// How many processes there are, on how many machines. Divisible, and not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) num_processes: u64,
+    pub(crate) num_machines: u64,
+}
+
+/// The bytes on one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    pub(crate) plan: Sharding,
+    #[serde(serialize_with = "by_name")]
+    pub(crate) mixed_precision: MixedPrecision,
+    /// Over how many processes weights, gradients or optimizer are spread.
+    pub(crate) shards: u64,
+    pub(crate) weights_bytes: u64,
+    /// Weights in lower precision, or gathered from other processes.
+    pub(crate) copies_bytes: u64,
+    pub(crate) gradients_bytes: u64,
+    pub(crate) optimizer_bytes: u64,
+    pub(crate) per_process_bytes: u64,
+}
+
+fn by_name<S: serde::Serializer>(value: &MixedPrecision, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(value.name())
+}
+
+/// What one process holds under a plan.
+pub(crate) fn usage(
+    inventory: &Inventory,
+    plan: Sharding,
+    layout: Layout,
+    optimizer: Optimizer,
+    mixed_precision: MixedPrecision,
+) -> Usage {
+    let shards = plan.degree(layout);
+    let plan_in_effect = if shards == 1 { Sharding::Ddp } else { plan };
+    let mixed = mixed_precision != MixedPrecision::No;
+    let all = inventory.elements();
+    let shard = all.div_ceil(shards);
+    let gathered = inventory.gathered().min(all);
+    let computed = if mixed { HALF } else { FULL };
+    let low_copy = if mixed { bytes(all, HALF) } else { 0 };
+
+    let (weights, copies, gradients) = match plan_in_effect {
+        Sharding::Ddp => (bytes(all, FULL), low_copy, bytes(all, FULL)),
+        Sharding::Zero1 if mixed => (bytes(shard, FULL), low_copy, bytes(all, HALF)),
+        Sharding::Zero1 => (bytes(all, FULL), 0, bytes(all, FULL)),
+        Sharding::Zero2 if mixed => (bytes(shard, FULL), low_copy, bytes(shard, FULL)),
+        Sharding::Zero2 => (bytes(all, FULL), 0, bytes(shard, FULL)),
+        Sharding::FullShard | Sharding::HybridShard => (
+            bytes(shard, FULL),
+            bytes(gathered, computed),
+            bytes(shard, FULL),
+        ),
+    };
+    let weights = weights.saturating_add(inventory.fixed_bytes);
+    let optimizer = inventory.state_bytes(optimizer).div_ceil(shards);
+    let parts = [weights, copies, gradients, optimizer];
+    Usage {
+        plan,
+        mixed_precision,
+        shards,
+        weights_bytes: weights,
+        copies_bytes: copies,
+        gradients_bytes: gradients,
+        optimizer_bytes: optimizer,
+        per_process_bytes: parts.into_iter().fold(0, u64::saturating_add),
+    }
+}
+
+fn bytes(elements: u64, each: u64) -> u64 {
+    elements.saturating_mul(each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 elements outside of blocks, blocks of 100, 80 and 60, and 8 bytes of buffers.
+    fn inventory() -> Inventory {
+        let tensor = |shape: &[u64], block| Trainable {
+            shape: shape.to_vec(),
+            block,
+        };
+        Inventory {
+            trainable: vec![
+                tensor(&[10], None),
+                tensor(&[50, 2], Some(0)),
+                tensor(&[80], Some(1)),
+                tensor(&[30], Some(2)),
+                tensor(&[30], Some(2)),
+            ],
+            fixed_bytes: 8,
+        }
+    }
+
+    const EIGHT: Layout = Layout {
+        num_processes: 8,
+        num_machines: 2,
+    };
+
+    fn parts(plan: Sharding, mixed: MixedPrecision) -> [u64; 4] {
+        let usage = usage(&inventory(), plan, EIGHT, Optimizer::Adamw, mixed);
+        let parts = [
+            usage.weights_bytes,
+            usage.copies_bytes,
+            usage.gradients_bytes,
+            usage.optimizer_bytes,
+        ];
+        assert_eq!(usage.per_process_bytes, parts.iter().sum::<u64>());
+        parts
+    }
+
+    #[test]
+    fn every_plan_in_full_precision() {
+        let parts = |plan| parts(plan, MixedPrecision::No);
+        assert_eq!(parts(Sharding::Ddp), [1008, 0, 1000, 2000]);
+        assert_eq!(parts(Sharding::Zero1), [1008, 0, 1000, 250]);
+        assert_eq!(parts(Sharding::Zero2), [1008, 0, 128, 250]);
+        // 250 / 8 rounds up to 32 elements; 10 + 100 + 80 are whole.
+        assert_eq!(parts(Sharding::FullShard), [136, 760, 128, 250]);
+        assert_eq!(parts(Sharding::HybridShard), [260, 760, 252, 500]);
+    }
+
+    #[test]
+    fn every_plan_in_lower_precision() {
+        let parts = |plan| parts(plan, MixedPrecision::Bf16);
+        assert_eq!(parts(Sharding::Ddp), [1008, 500, 1000, 2000]);
+        assert_eq!(parts(Sharding::Zero1), [136, 500, 500, 250]);
+        assert_eq!(parts(Sharding::Zero2), [136, 500, 128, 250]);
+        assert_eq!(parts(Sharding::FullShard), [136, 380, 128, 250]);
+    }
+
+    #[test]
+    fn one_process_shards_nothing() {
+        let one = Layout {
+            num_processes: 1,
+            num_machines: 1,
+        };
+        let of = |plan| {
+            let usage = usage(&inventory(), plan, one, Optimizer::Sgd, MixedPrecision::No);
+            (usage.per_process_bytes, usage.shards)
+        };
+        for plan in Sharding::ALL {
+            assert_eq!(of(plan), (2008, 1));
+        }
+    }
+
+    #[test]
+    fn optimizers_keep_what_they_keep() {
+        let matrix = |optimizer: Optimizer| optimizer.state_bytes(&[100, 50]);
+        assert_eq!(matrix(Optimizer::Adamw), 40_000);
+        assert_eq!(matrix(Optimizer::Sgd), 0);
+        assert_eq!(matrix(Optimizer::SgdMomentum), 20_000);
+        assert_eq!(matrix(Optimizer::Adafactor), 600);
+        assert_eq!(matrix(Optimizer::Adamw8bit), 2 * (5000 + 20 * 4));
+        assert_eq!(Optimizer::Adamw8bit.state_bytes(&[10]), 80);
+        assert_eq!(Optimizer::Adafactor.state_bytes(&[10]), 40);
+        assert_eq!(Optimizer::Adafactor.state_bytes(&[3, 3, 4, 5]), 9 * 9 * 4);
+    }
+
+    #[test]
+    fn without_blocks_everything_is_gathered_at_once() {
+        let inventory = Inventory {
+            trainable: vec![Trainable {
+                shape: vec![100],
+                block: None,
+            }],
+            fixed_bytes: 0,
+        };
+        let plan = Sharding::FullShard;
+        let usage = usage(&inventory, plan, EIGHT, Optimizer::Sgd, MixedPrecision::No);
+        assert_eq!(usage.copies_bytes, 400);
+    }
+}

@@ -1,0 +1,137 @@
+//! What it means that a cluster manager or an MPI launcher started this launcher.
+
+use std::num::NonZeroUsize;
+
+use accelerate_plan::{
+    cluster::Cluster,
+    config::Value,
+    env::{EnvOverlay, Environment, MASTER_ADDR, MASTER_PORT},
+    launch::Layout,
+    settings::{
+        self, Layer, MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_MACHINES, Origin,
+        Settings,
+    },
+    topology::{Rendezvous, Topology},
+};
+
+use crate::error::{Error, Result};
+
+/// Which part this launcher has in what a manager started.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// No manager started it, or it alone.
+    Alone,
+    /// One of several on this machine: each is one rank, as `mpirun` users have it.
+    EachTaskIsARank(Box<Cluster>),
+    /// The only one of this machine among several: it starts the ranks of its machine.
+    OneTaskPerMachine(Box<Cluster>),
+}
+
+impl Step {
+    /// Reads what managers say.
+    ///
+    /// # Errors
+    /// If two of them contradict each other.
+    pub(crate) fn read(env: &Environment) -> Result<Self> {
+        let Some(cluster) = Cluster::read(env)? else {
+            return Ok(Self::Alone);
+        };
+        let here = cluster.local_world_size().map(|here| here.value);
+        let nodes = cluster.nodes().map(|nodes| nodes.value);
+        let one_each = here == Some(1) || nodes == Some(cluster.world_size().value.get());
+        Ok(match one_each {
+            true => Self::OneTaskPerMachine(Box::new(cluster)),
+            false => Self::EachTaskIsARank(Box::new(cluster)),
+        })
+    }
+
+    /// The place among machines, where a manager knows it.
+    ///
+    /// # Errors
+    /// Never: the values are of the right type.
+    pub(crate) fn detected(&self) -> Result<Layer> {
+        let mut layer = Layer::default();
+        let Self::OneTaskPerMachine(cluster) = self else {
+            return Ok(layer);
+        };
+        let by = |variable: &str| Origin::Detected(format!("`{variable}` says so"));
+        let number = |number: usize| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        let world = cluster.world_size();
+        layer.give(
+            &NUM_MACHINES,
+            &number(world.value.get()),
+            by(world.variable),
+        )?;
+        let rank = cluster.rank();
+        layer.give(&MACHINE_RANK, &number(rank.value), by(rank.variable))?;
+        if let Some(Rendezvous { addr, port }) = cluster.rendezvous() {
+            let by =
+                || Origin::Detected(format!("the first host of the {} job", cluster.manager()));
+            layer.give(&MAIN_PROCESS_IP, &addr.into(), by())?;
+            layer.give(&MAIN_PROCESS_PORT, &Value::Int(port.get().into()), by())?;
+        }
+        Ok(layer)
+    }
+
+    /// What was found, in one line.
+    pub(crate) fn describe(&self) -> Option<String> {
+        match self {
+            Self::Alone => None,
+            Self::EachTaskIsARank(cluster) | Self::OneTaskPerMachine(cluster) => {
+                Some(cluster.to_string())
+            }
+        }
+    }
+}
+
+/// One process, if nobody asked for another number of them.
+pub(crate) fn one_of_many(settings: &Settings, cluster: &Cluster) -> Result<Layout> {
+    let world = cluster.world_size();
+    if let Some(given) = settings.given(&settings::NUM_PROCESSES)
+        && matches!(given.origin, Origin::Flag(_))
+        && given.value != world.value
+    {
+        return Err(Error::ClusterDisagrees {
+            found: given.value,
+            origin: given.origin,
+            variable: world.variable,
+            expected: world.value,
+        });
+    }
+    Ok(Layout {
+        local: NonZeroUsize::MIN,
+        origin: Origin::Variable(world.variable),
+        num_machines: NonZeroUsize::MIN,
+        machine_rank: Some(0),
+        total: None,
+    })
+}
+
+/// What the one process is told about its place, in the words that every program understands.
+pub(crate) fn place(
+    cluster: &Cluster,
+    settings: &Settings,
+    env: &Environment,
+) -> Result<EnvOverlay> {
+    let local = |found: Option<accelerate_plan::env::Found<usize>>| found.map(|found| found.value);
+    let nodes = cluster.nodes().map_or(1, |nodes| nodes.value);
+    let told = cluster.rendezvous().filter(|_| nodes > 1);
+    let default = told.unwrap_or_default();
+    let address = settings.get(&MAIN_PROCESS_IP).or(env.get(&MASTER_ADDR)?);
+    let port = settings
+        .get(&MAIN_PROCESS_PORT)
+        .and_then(std::num::NonZeroU16::new);
+    let master = Rendezvous {
+        addr: address.unwrap_or(default.addr),
+        port: port.or(env.get(&MASTER_PORT)?).unwrap_or(default.port),
+    };
+    let rank = cluster.rank().value;
+    let local_rank = local(cluster.local_rank()).unwrap_or(rank);
+    let here = local(cluster.local_world_size()).and_then(NonZeroUsize::new);
+    let here = here.unwrap_or(match nodes {
+        1 => cluster.world_size().value,
+        _ => NonZeroUsize::MIN.saturating_add(local_rank),
+    });
+    let topology = Topology::new(rank, cluster.world_size().value, local_rank, here, master)?;
+    Ok(topology.overlay())
+}

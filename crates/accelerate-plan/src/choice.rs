@@ -1,0 +1,79 @@
+//! Enums whose values have names in flags, files and variables.
+
+/// Defines enums with one name per value, further spellings that are read, and a text format.
+macro_rules! choices {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident ($kind:literal) {
+            $(#[$first_doc:meta])*
+            $first:ident = $first_text:literal $(| $first_alias:literal)*,
+            $(
+                $(#[$value_doc:meta])*
+                $value:ident = $text:literal $(| $alias:literal)*,
+            )*
+        }
+    )+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $(#[$first_doc])*
+            $first,
+            $(
+                $(#[$value_doc])*
+                $value,
+            )*
+        }
+
+        impl $name {
+            /// All values, in the order in which messages list them.
+            pub const ALL: &'static [Self] = &[Self::$first, $(Self::$value),*];
+
+            /// The names of all values.
+            pub const NAMES: &'static [&'static str] = &[$first_text, $($text),*];
+
+            pub(crate) const FORMAT: $crate::env::Format<Self> = $crate::env::Format {
+                kind: $kind,
+                expected: concat!("one of `", $first_text, "`" $(, ", `", $text, "`")*),
+                choices: Self::NAMES,
+                parse: |text| Self::from_name(text).ok_or($crate::env::Refused::Invalid),
+                render: |value| value.name().to_owned(),
+            };
+
+            /// The name used in flags, files and variables.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::$first => $first_text,
+                    $(Self::$value => $text,)*
+                }
+            }
+
+            /// The value of a name, in any case; other spellings that people used are understood.
+            pub fn from_name(text: &str) -> Option<Self> {
+                let is = |name: &str| name.eq_ignore_ascii_case(text.trim());
+                if is($first_text) $(|| is($first_alias))* {
+                    return Some(Self::$first);
+                }
+                $(
+                    if is($text) $(|| is($alias))* {
+                        return Some(Self::$value);
+                    }
+                )*
+                None
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl $crate::settings::Scalar for $name {
+            fn to_value(&self) -> $crate::config::Value {
+                self.name().into()
+            }
+        }
+    )+};
+}
+
+pub(crate) use choices;

@@ -1,0 +1,152 @@
+//! Settings that exclude each other, each seen before a process starts.
+
+use super::{Strategy, environment::uses_mesh};
+use crate::{
+    Contradiction, Result,
+    settings::{
+        CPU, DEEPSPEED_EXCLUSION_FILTER, DEEPSPEED_INCLUSION_FILTER, DISTRIBUTED_TYPE,
+        DistributedType, FSDP_CPU_RAM_EFFICIENT_LOADING, FSDP_SYNC_MODULE_STATES, FSDP_VERSION,
+        FsdpVersion, GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced,
+        USE_PARALLELISM_CONFIG,
+    },
+};
+
+/// Refuses settings that exclude each other.
+///
+/// # Errors
+/// [`Error::Contradiction`] with both values and where they came from.
+pub fn check(settings: &Settings, strategy: Strategy) -> Result<()> {
+    several_processes_for_several_devices(settings)?;
+    enough_devices(settings)?;
+    mesh_needs_fsdp(settings, strategy)?;
+    if strategy == Strategy::Fsdp {
+        weights_reach_every_rank(settings)?;
+    }
+    one_filter(settings)
+}
+
+fn several_processes_for_several_devices(settings: &Settings) -> Result<()> {
+    let by_flag = settings.given(&MULTI_GPU).filter(|given| given.value);
+    match (by_flag, settings.given(&NUM_PROCESSES)) {
+        (Some(multi), Some(count))
+            if count.value.get() < 2
+                && matches!(count.origin, crate::settings::Origin::Flag(_)) =>
+        {
+            Err(Contradiction::error(
+                NUM_PROCESSES.name(),
+                &count,
+                "at least 2 with `multi_gpu`",
+                &multi,
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn enough_devices(settings: &Settings) -> Result<()> {
+    let Some(ids) = settings.given(&GPU_IDS).filter(|ids| ids.value != "all") else {
+        return Ok(());
+    };
+    let on_one_machine = settings
+        .get(&NUM_MACHINES)
+        .is_none_or(|machines| machines.get() == 1);
+    let several = settings.given(&MULTI_GPU).filter(|given| given.value);
+    let several = several.map(|given| Sourced {
+        value: "on".to_owned(),
+        origin: given.origin,
+    });
+    let by_kind = settings
+        .sourced(&DISTRIBUTED_TYPE)
+        .filter(|kind| kind.value == DistributedType::MultiGpu && !settings.is_on(&CPU));
+    let by_kind = by_kind.map(|kind| Sourced {
+        value: kind.value.to_string(),
+        origin: kind.origin,
+    });
+    match several.or(by_kind) {
+        Some(several) if on_one_machine && !ids.value.contains(',') => Err(Contradiction::error(
+            GPU_IDS.name(),
+            &ids,
+            "at least two devices, or `all`, for several",
+            &several,
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn mesh_needs_fsdp(settings: &Settings, strategy: Strategy) -> Result<()> {
+    let Some(mesh) = settings
+        .given(&USE_PARALLELISM_CONFIG)
+        .filter(|given| given.value)
+    else {
+        return Ok(());
+    };
+    if strategy != Strategy::Fsdp && strategy != Strategy::DeepSpeed {
+        let found = Sourced {
+            value: "on",
+            origin: mesh.origin,
+        };
+        let other = Sourced {
+            value: format!("{strategy:?}"),
+            origin: settings.origin(&DISTRIBUTED_TYPE).clone(),
+        };
+        let name = USE_PARALLELISM_CONFIG.name();
+        return Err(Contradiction::error(
+            name,
+            &found,
+            "together with `use_fsdp`",
+            &other,
+        ));
+    }
+    match settings.sourced(&FSDP_VERSION) {
+        Some(version)
+            if strategy == Strategy::Fsdp
+                && uses_mesh(settings)
+                && version.value == FsdpVersion::One =>
+        {
+            Err(Contradiction::error(
+                USE_PARALLELISM_CONFIG.name(),
+                &mesh,
+                "together with version 2 of FSDP",
+                &version,
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn weights_reach_every_rank(settings: &Settings) -> Result<()> {
+    let is_old = settings.get(&FSDP_VERSION) == Some(FsdpVersion::One);
+    match (
+        settings.sourced(&FSDP_CPU_RAM_EFFICIENT_LOADING),
+        settings.sourced(&FSDP_SYNC_MODULE_STATES),
+    ) {
+        (Some(efficient), Some(sync)) if is_old && efficient.value && !sync.value => {
+            Err(Contradiction::error(
+                FSDP_SYNC_MODULE_STATES.name(),
+                &sync,
+                "`true`, because only one process loads weights with `fsdp_cpu_ram_efficient_loading`",
+                &efficient,
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn one_filter(settings: &Settings) -> Result<()> {
+    match (
+        settings.given(&DEEPSPEED_EXCLUSION_FILTER),
+        settings.given(&DEEPSPEED_INCLUSION_FILTER),
+    ) {
+        (Some(exclusion), Some(inclusion))
+            if !exclusion.value.is_empty() && !inclusion.value.is_empty() =>
+        {
+            Err(Contradiction::error(
+                DEEPSPEED_EXCLUSION_FILTER.name(),
+                &exclusion,
+                "absent where an inclusion filter is given",
+                &inclusion,
+            ))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,51 @@
+//! Where a value came from.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A flag of the command line, such as `--num_processes`.
+    Flag(String),
+    /// An environment variable.
+    Variable(&'static str),
+    /// A line of a config file.
+    File {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The machine, in words that say what was found there.
+    Detected(String),
+    /// The table of settings.
+    Default,
+}
+
+impl Origin {
+    /// Whether somebody chose the value: it was neither detected nor the default.
+    pub fn is_given(&self) -> bool {
+        matches!(self, Self::Flag(_) | Self::Variable(_) | Self::File { .. })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "flag `{flag}`"),
+            Self::Variable(name) => write!(f, "variable `{name}`"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Detected(what) => write!(f, "detected: {what}"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it came from.
+    pub origin: Origin,
+}
