@@ -55,6 +55,12 @@ pub(crate) enum Command {
 
 /// What was typed after `accelerate launch`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "`--help` shows the flags of every group; `--use_fsdp -h`, `--fp8_backend te -h` \
+                  and the like add one group to this page.",
+    after_long_help = "Every flag may be written with `-` in the place of `_`. The flags of a \
+                       launch may stand in a config file too: see `accelerate config`."
+)]
 pub(crate) struct LaunchArgs {
     /// Config file to use instead of the default one
     #[arg(long = "config_file", value_name = "PATH")]
@@ -67,25 +73,26 @@ pub(crate) struct LaunchArgs {
     pub(crate) output: OutputArgs,
 
     /// Explain what would be started, and start nothing
-    #[arg(long = "dry_run")]
+    #[arg(long = "dry_run", help_heading = "Program")]
     pub(crate) dry_run: bool,
 
     /// Run a Python module instead of a file
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Program")]
     pub(crate) module: bool,
 
     /// Run the program as it is, whatever its name looks like
-    #[arg(long = "no_python")]
+    #[arg(long = "no_python", help_heading = "Program")]
     pub(crate) no_python: bool,
 
     /// Say nothing about chosen values and failed processes
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Output and ends")]
     pub(crate) quiet: bool,
 
     /// Program (an executable or a Python script), then its arguments, passed on as they are
     #[arg(
         required = true,
         trailing_var_arg = true,
+        help_heading = None::<&'static str>,
         value_name = "PROGRAM [ARGUMENTS]"
     )]
     pub(crate) command: Vec<OsString>,
@@ -100,12 +107,13 @@ pub(crate) struct OutputArgs {
         long = "grace_period",
         value_name = "SECONDS",
         default_value = "30",
+        allow_negative_numbers = true,
         value_parser = seconds
     )]
     pub(crate) grace_period: Duration,
 
     /// End the job after this many seconds and tell what each rank was doing
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
     /// Also write the output of each rank to files below this folder
@@ -158,8 +166,12 @@ impl Answer {
 
 /// Reads the command line; the first argument is the name of the program.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Answer> {
+    let arguments = expand_alias(arguments);
     let matches = command()
-        .try_get_matches_from(expand_alias(arguments))
+        .mut_subcommand("launch", |launch| {
+            settings_flags::show_asked(launch, &arguments)
+        })
+        .try_get_matches_from(&arguments)
         .map_err(Answer::Clap)?;
     let cli = Cli::from_arg_matches(&matches).map_err(Answer::Clap)?;
     cli.command.ok_or(Answer::Overview)
@@ -188,16 +200,18 @@ fn expand_alias(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().map(Path::new).and_then(Path::file_stem);
     if let Some(subcommand) = name.and_then(|name| name.to_str()?.strip_prefix("accelerate-")) {
         let subcommand = subcommand.into();
-        arguments.insert(1, subcommand);
+        // The first word is the name in help texts.
+        arguments.splice(..1, [OsString::from("accelerate"), subcommand]);
     }
     arguments
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "expected a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds = text.parse().map(Duration::try_from_secs_f64);
+    match seconds {
+        Ok(Ok(duration)) => Ok(duration),
+        _ => Err("expected a number of seconds, at least 0".to_owned()),
+    }
 }
 
 #[cfg(test)]

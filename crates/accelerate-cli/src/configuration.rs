@@ -2,9 +2,13 @@
 
 mod show;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use accelerate_plan::{
+    cluster::ClusterError,
     config::{ConfigError, Value, default_config_path},
     env::{self, Environment},
     settings::{CPU, ConfigFile, Layer, Origin, Settings},
@@ -35,20 +39,32 @@ pub(crate) enum Choice {
     Default,
 }
 
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(origin) => origin.fmt(f),
+            Self::Default => f.write_str("the default one"),
+        }
+    }
+}
+
 /// Why the settings could not be found out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigurationError {
     #[error("cannot read the settings")]
     Plan(#[from] accelerate_plan::Error),
-    #[error("cannot use the config file")]
-    File(#[from] ConfigError),
+    #[error("cannot use the config file ({choice})")]
+    File { choice: Choice, source: ConfigError },
+    #[error("cannot tell the place of this process")]
+    Cluster(#[from] ClusterError),
 }
 
 impl accelerate_plan::Hint for ConfigurationError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Plan(error) => error.hint(),
-            Self::File(error) => error.hint(),
+            Self::File { source, .. } => source.hint(),
+            Self::Cluster(error) => error.hint(),
         }
     }
 }
@@ -84,6 +100,11 @@ impl Configuration {
         Settings::resolve(layers.into_iter().flatten())
     }
 
+    /// Whether somebody named the file in use.
+    pub(crate) fn file_is_named(&self) -> bool {
+        matches!(self.file, Some((_, Choice::Named(_))))
+    }
+
     /// The record of the file in use, in the order in which it is listed.
     pub(crate) fn record(&self) -> Option<IndexMap<String, Value>> {
         let (file, _) = self.file.as_ref()?;
@@ -116,20 +137,24 @@ fn file(
     named: Option<&Path>,
     env: &Environment,
 ) -> Result<Option<(ConfigFile, Choice)>, ConfigurationError> {
-    if let Some(path) = named {
-        let choice = Choice::Named(Origin::Flag("--config_file".to_owned()));
-        return Ok(Some((ConfigFile::read(path)?, choice)));
-    }
-    if let Some(path) = env.get(&env::CONFIG_FILE)? {
-        let choice = Choice::Named(Origin::Variable(env::CONFIG_FILE.name()));
-        return Ok(Some((ConfigFile::read(path)?, choice)));
-    }
-    if flags.get(CPU.name()).is_some() {
+    let found = match (named, env.get(&env::CONFIG_FILE)?) {
+        (Some(path), _) => {
+            let flag = Origin::Flag("--config_file".to_owned());
+            Some((path.to_owned(), Choice::Named(flag)))
+        }
+        (None, Some(path)) => {
+            let variable = Origin::Variable(env::CONFIG_FILE.name());
+            Some((path.into(), Choice::Named(variable)))
+        }
+        (None, None) if flags.get(CPU.name()).is_some() => None,
+        (None, None) => default_file(env)?.map(|path| (path, Choice::Default)),
+    };
+    let Some((path, choice)) = found else {
         return Ok(None);
-    }
-    match default_file(env)? {
-        Some(path) => Ok(Some((ConfigFile::read(path)?, Choice::Default))),
-        None => Ok(None),
+    };
+    match ConfigFile::read(path) {
+        Ok(file) => Ok(Some((file, choice))),
+        Err(source) => Err(ConfigurationError::File { choice, source }),
     }
 }
 

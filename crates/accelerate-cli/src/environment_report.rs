@@ -79,12 +79,13 @@ impl Hint for EnvError {
 pub(crate) fn run(args: &EnvArgs) -> Result<ExitCode, EnvError> {
     let env = Environment::from_process();
     let named = args.config_file.as_deref();
-    let record = Configuration::read(&Layer::default(), named, &env)?.record();
+    let configuration = Configuration::read(&Layer::default(), named, &env)?;
+    let record = configuration.record();
     let config = record.as_ref();
     let facts = Facts::gather(&Root::machine(), &env)?;
     let report = match args.json {
         true => json::render(&facts, config),
-        false => text::render(&facts, args.config_file.is_some(), config),
+        false => text::render(&facts, configuration.file_is_named(), config),
     };
     match io::stdout().lock().write_all(report.as_bytes()) {
         // Whoever reads has seen enough, as `head` does.

@@ -33,8 +33,8 @@ pub(crate) enum Error {
     #[error("the machines agreed on something that cannot be: no place for this one")]
     BadRound,
 
-    #[error("{what} is not supported yet")]
-    NotSupported { what: &'static str },
+    #[error("{what} is not supported yet ({origin})")]
+    NotSupported { what: &'static str, origin: Origin },
 
     #[error("a job on {num_machines} machines needs `{what}`")]
     MissingForMachines {
@@ -43,14 +43,14 @@ pub(crate) enum Error {
     },
 
     #[error(
-        "`num_processes` is `{found}` ({origin}): expected `{expected}`, because `{variable}` says \
-         so"
+        "`{name}` is `{found}` ({origin}): expected `{expected}`, because `{variable}` says so"
     )]
     ClusterDisagrees {
-        found: NonZeroUsize,
+        name: &'static str,
+        found: usize,
         origin: Origin,
         variable: &'static str,
-        expected: NonZeroUsize,
+        expected: usize,
     },
 
     #[error("`--module` and `--no_python` exclude each other")]
@@ -69,6 +69,11 @@ pub(crate) enum Error {
         "no Python interpreter for `{program}`: expected `python` or `python3` on the search path"
     )]
     PythonMissing { program: String },
+
+    #[error(
+        "`PYTHON_EXEC` names `{python}`: expected an executable, by path or on the search path"
+    )]
+    ChosenPythonMissing { python: String },
 
     #[error("port {port} is in use")]
     PortBusy { port: u16, source: io::Error },
@@ -113,6 +118,9 @@ impl Error {
         if let Self::Hosts(error) = self {
             return error.exit_code();
         }
+        if matches!(self, Self::Rendezvous(error) if error.is_usage()) {
+            return ExitCode::from(2);
+        }
         ExitCode::from(match self {
             Self::Rendezvous(error) if error.is_usage() => 2,
             Self::ModuleWithoutPython
@@ -135,6 +143,10 @@ impl Hint for Error {
             Self::Configuration(error) => return error.hint(),
             Self::Cluster(error) => return error.hint(),
             Self::Hosts(error) => return error.hint(),
+            Self::Rendezvous(
+                rendezvous::Error::EndpointHost { .. } | rendezvous::Error::EndpointPort { .. },
+            ) => "correct `main_process_ip`, wherever it is given: by flag, variable or file",
+            Self::Rendezvous(error) if error.is_usage() => "correct `--rdzv_conf`",
             Self::Rendezvous(error) => return error.hint(),
             Self::NotSupported { .. } => {
                 "use `--cpu`, `--multi_gpu`, `--use_fsdp` or `--use_deepspeed`, or another config \
@@ -145,8 +157,10 @@ impl Hint for Error {
                     "give it with `--{what}`, differently or alike on each machine"
                 ));
             }
-            Self::ClusterDisagrees { .. } => {
-                "leave out `--num_processes`: each task that was started is one process"
+            Self::ClusterDisagrees { name, variable, .. } => {
+                return Some(format!(
+                    "leave out `{name}`, or unset `{variable}` if this is not a part of that job"
+                ));
             }
             Self::ModuleWithoutPython => {
                 "`--module` runs a Python module, `--no_python` a program of any kind: keep one"
@@ -162,6 +176,7 @@ impl Hint for Error {
                 "install Python or set `PYTHON_EXEC` to the interpreter; `--no_python` runs other \
                  programs"
             }
+            Self::ChosenPythonMissing { .. } => "correct `PYTHON_EXEC` or unset it",
             Self::PortBusy { .. } | Self::PortTaken { .. } | Self::PortRefused { .. } => {
                 "leave out `--main_process_port` and a free port is chosen, or name another one"
             }

@@ -8,6 +8,7 @@
 mod activity;
 mod arguments;
 mod attempts;
+mod detected;
 mod ended;
 mod error_file;
 mod events;
@@ -37,6 +38,7 @@ mod tree;
 mod verdict;
 mod watch;
 
+pub(crate) use detected::with_detected;
 pub(crate) use program::interpreter;
 
 use std::process::ExitCode;
@@ -57,10 +59,12 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     if args.dry_run {
         return explain::explain(&resolved);
     }
-    if !args.quiet && !resolved.notes.is_empty() {
-        report::note("values that were not given:", &resolved.notes);
+    let mut found = resolved.notes.clone();
+    found.extend(detected::lines(&resolved.settings));
+    if !args.quiet && !found.is_empty() {
+        report::note("values that were not given:", &found);
     }
-    if resolved.settings.is_on(&settings::DEBUG) {
+    if !args.quiet && resolved.settings.is_on(&settings::DEBUG) {
         let plan = resolved.way.plan().to_string();
         let lines: Vec<_> = plan.lines().map(str::to_owned).collect();
         report::note("the launch plan:", &lines);
@@ -70,6 +74,10 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     match way {
         Way::Here { plan, port } => {
             let mut rounds = OneMachine::new(*plan, port.reservation, port.is_given);
+            attempts::run(&program, &mut rounds, &handling)
+        }
+        Way::Through { plan } => {
+            let mut rounds = OneMachine::new(*plan, None, true);
             attempts::run(&program, &mut rounds, &handling)
         }
         Way::Machines(mut machines) => attempts::run(&program, &mut *machines, &handling),

@@ -65,7 +65,8 @@ impl Threads {
         Self::Shared { per_process, cores }
     }
 
-    fn to_set(self) -> Option<NonZeroUsize> {
+    /// The number that processes must be told; `None` if they inherit it.
+    pub fn to_set(self) -> Option<NonZeroUsize> {
         match self {
             Self::Flag(per_process) | Self::Shared { per_process, .. } => Some(per_process),
             Self::Inherited => None,

@@ -1,5 +1,7 @@
 //! The flags of `accelerate launch` that are settings: made from the table of settings.
 
+use std::ffi::{OsStr, OsString};
+
 use accelerate_plan::{
     config::Value,
     settings::{AnyKey, Flag, KeyEntry, Layer, Origin, Section, TABLE},
@@ -15,7 +17,11 @@ pub(crate) struct SettingsFlags(pub(crate) Layer);
 
 impl Args for SettingsFlags {
     fn augment_args(command: Command) -> Command {
-        flags().fold(command, |command, key| command.arg(argument(key)))
+        let mut keys: Vec<_> = flags().collect();
+        keys.sort_by_key(|key| Group::of(key.entry()));
+        let command = command.next_help_heading(None::<&'static str>);
+        keys.into_iter()
+            .fold(command, |command, key| command.arg(argument(key)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -43,6 +49,44 @@ impl FromArgMatches for SettingsFlags {
         }
         Ok(())
     }
+}
+
+/// Shows in the short help the groups that the words of the command line ask for, which it leaves
+/// out otherwise.
+pub(super) fn show_asked(command: Command, words: &[OsString]) -> Command {
+    let words: Vec<String> = words.iter().filter_map(|word| flag_name(word)).collect();
+    let fp8 = ["mixed_precision=fp8", "mixed_precision=FP8"];
+    let is_asked = |group: Group| {
+        words.iter().any(|word| {
+            let name = word.split('=').next().unwrap_or_default();
+            Some(name) == group.switch()
+                || group == Group::Fp8 && fp8.contains(&word.as_str())
+                || flags().any(|key| is_named(key.entry(), name) && Group::of(key.entry()) == group)
+        })
+    };
+    let shown: Vec<&str> = flags()
+        .map(|key| key.entry())
+        .filter(|entry| is_asked(Group::of(entry)))
+        .map(|entry| entry.name)
+        .collect();
+    command.mut_args(|arg| match shown.contains(&arg.get_id().as_str()) {
+        true => arg.hide_short_help(false),
+        false => arg,
+    })
+}
+
+/// A long flag without its dashes, with its value if that is in the same word.
+fn flag_name(word: &OsStr) -> Option<String> {
+    let word = word.to_str()?.strip_prefix("--")?;
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, format!("={value}")),
+        None => (word, String::new()),
+    };
+    Some(name.replace('-', "_") + &value)
+}
+
+fn is_named(entry: &KeyEntry, name: &str) -> bool {
+    entry.name == name || entry.aliases.contains(&name)
 }
 
 fn flags() -> impl Iterator<Item = &'static dyn AnyKey> {
@@ -82,6 +126,8 @@ fn argument(key: &'static dyn AnyKey) -> Arg {
     argument
         .action(action)
         .value_name(value_name(entry))
+        // A number that is out of range is refused as such, not as an unknown flag.
+        .allow_negative_numbers(true)
         .value_parser(move |text: &str| match key.canonical(&Value::from(text)) {
             Some(_) => Ok(text.to_owned()),
             None => Err(format!("expected {}", key.entry().expected)),
@@ -111,7 +157,7 @@ fn value_name(entry: &KeyEntry) -> &'static str {
 }
 
 /// What flags are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Hardware,
     Processes,
@@ -126,6 +172,7 @@ enum Group {
     Mpi,
     Tpu,
     Aws,
+    Intel,
 }
 
 impl Group {
@@ -138,7 +185,7 @@ impl Group {
             Section::Parallelism => Self::Mesh,
             Section::MegatronLm => Self::MegatronLm,
             Section::Mpirun => Self::Mpi,
-            Section::Ipex => Self::Hardware,
+            Section::Ipex => Self::Intel,
             Section::Dynamo => Self::Compilation,
             Section::SageMaker => Self::Aws,
             Section::Top | Section::FlagOnly => Self::of_name(entry.name),
@@ -184,7 +231,20 @@ impl Group {
             Self::Mpi => "MPI",
             Self::Tpu => "TPU, with --tpu",
             Self::Aws => "Amazon SageMaker",
+            Self::Intel => "Intel, without an effect any more",
         }
+    }
+
+    /// The flag of another group that asks for this one.
+    const fn switch(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Mesh => "use_parallelism_config",
+            Self::Fsdp => "use_fsdp",
+            Self::DeepSpeed => "use_deepspeed",
+            Self::MegatronLm => "use_megatron_lm",
+            Self::Tpu => "tpu",
+            _ => return None,
+        })
     }
 
     const fn is_for_everyone(self) -> bool {

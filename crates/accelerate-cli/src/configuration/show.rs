@@ -9,15 +9,13 @@ use std::{
 use accelerate_plan::{
     config::{Value, to_json},
     env::Environment,
-    settings::{
-        COMPUTE_ENVIRONMENT, ComputeEnvironment, KeyEntry, Layer, Origin, Section, Settings,
-    },
+    settings::{COMPUTE_ENVIRONMENT, ComputeEnvironment, KeyEntry, Origin, Section, Settings},
 };
 use clap::Args;
 use serde_json::json;
 
 use super::{Configuration, ConfigurationError};
-use crate::args::SettingsFlags;
+use crate::{args::SettingsFlags, launch::with_detected};
 
 /// What was typed after `accelerate config show`.
 #[derive(Debug, Args)]
@@ -43,7 +41,7 @@ pub(crate) fn show(args: &ShowArgs) -> Result<ExitCode, ConfigurationError> {
     let env = Environment::from_process();
     let configuration = Configuration::read(&args.settings.0, args.config_file.as_deref(), &env)?;
     configuration.tell();
-    let settings = configuration.settings(Layer::default());
+    let settings = with_detected(&configuration, &env)?;
     let rows = rows(&settings, args.all);
     let text = match args.json {
         true => as_json(&rows),

@@ -1,18 +1,39 @@
 //! `--dry_run`: everything that was decided, before a process starts.
 
 use std::{
+    ffi::OsString,
     fmt::Write as _,
     io::{self, Write as _},
     process::ExitCode,
 };
 
-use accelerate_plan::launch::LaunchPlan;
+use accelerate_plan::{
+    env::{
+        GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANK, RESTART_COUNT, ROLE_RANK,
+        ROLE_WORLD_SIZE, USE_AGENT_STORE, WORLD_SIZE,
+    },
+    launch::{Nodes, Program},
+};
 
 use super::resolve::{Resolved, Way};
 use crate::{
     configuration::{rows, shown},
     error::Result,
 };
+
+/// Variables that the machines of a job agree on.
+static AGREED: [&str; 10] = [
+    RANK.name(),
+    WORLD_SIZE.name(),
+    GROUP_RANK.name(),
+    GROUP_WORLD_SIZE.name(),
+    ROLE_RANK.name(),
+    ROLE_WORLD_SIZE.name(),
+    MASTER_ADDR.name(),
+    MASTER_PORT.name(),
+    USE_AGENT_STORE.name(),
+    RESTART_COUNT.name(),
+];
 
 /// Writes what would be started to stdout.
 ///
@@ -23,12 +44,12 @@ pub(crate) fn explain(resolved: &Resolved) -> Result<ExitCode> {
     let mut text = String::new();
     section(&mut text, "settings", &settings(resolved));
     section(&mut text, "processes", &processes(resolved));
-    section(
-        &mut text,
-        "environment of the first process here",
-        &environment(plan)?,
-    );
-    section(&mut text, "command", &[plan.program.to_string()]);
+    let environment_of = match resolved.way {
+        Way::Through { .. } => "environment of the command",
+        Way::Here { .. } | Way::Machines(_) => "environment of the first process here",
+    };
+    section(&mut text, environment_of, &environment(resolved)?);
+    section(&mut text, "command", &[command(&plan.program)]);
     // A closed pipe is the reader's wish.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
@@ -59,13 +80,17 @@ fn settings(resolved: &Resolved) -> Vec<String> {
 fn processes(resolved: &Resolved) -> Vec<String> {
     let plan = resolved.way.plan();
     let handling = &resolved.handling;
-    let mut lines = vec![format!("strategy: {:?}", resolved.strategy)];
+    let mut lines = vec![format!("strategy: {}", resolved.strategy)];
     match &resolved.way {
         Way::Here { port, .. } => {
             lines.extend(plan.to_string().lines().skip(1).map(str::to_owned));
             if port.reservation.is_some() && !port.is_given {
                 lines.push("port: free now, chosen anew at the start".to_owned());
             }
+        }
+        Way::Through { plan } => {
+            let launcher = plan.program.executable.display();
+            lines.push(format!("started and numbered by `{launcher}`"));
         }
         Way::Machines(machines) => {
             let request = machines.request();
@@ -92,7 +117,29 @@ fn processes(resolved: &Resolved) -> Vec<String> {
     lines
 }
 
-fn environment(plan: &LaunchPlan) -> Result<Vec<String>> {
+/// The command as a shell reads it.
+fn command(program: &Program) -> String {
+    let words = std::iter::once(program.executable.as_os_str())
+        .chain(program.arguments.iter().map(OsString::as_os_str));
+    let words = words.map(|word| {
+        let word = word.to_string_lossy();
+        match shlex::try_quote(&word) {
+            Ok(quoted) => quoted.into_owned(),
+            Err(_) => word.into_owned(),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What is not known before machines have met is named only.
+fn environment(resolved: &Resolved) -> Result<Vec<String>> {
+    let mut plan = resolved.way.plan().clone();
+    let mut open: &[&str] = &[];
+    if let Way::Machines(machines) = &resolved.way {
+        let counts = vec![plan.nodes.local(); machines.request().num_nodes.get()];
+        plan.nodes = Nodes::new(counts, 0).unwrap_or(plan.nodes);
+        open = &AGREED;
+    }
     let ranks = plan.ranks()?;
     let first = ranks
         .first()
@@ -100,6 +147,9 @@ fn environment(plan: &LaunchPlan) -> Result<Vec<String>> {
         .unwrap_or_default();
     Ok(first
         .iter()
-        .map(|(name, text)| format!("{name}={text}"))
+        .map(|(name, text)| match open.contains(&name) {
+            true => format!("{name}: agreed when the machines have met"),
+            false => format!("{name}={text}"),
+        })
         .collect())
 }

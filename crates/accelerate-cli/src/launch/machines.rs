@@ -75,6 +75,14 @@ impl Machines {
         &self.request
     }
 
+    /// Says goodbye. Where this launcher keeps what the others read, they have time to learn how the
+    /// job ended.
+    fn leave(&mut self) {
+        if let Some(nodes) = self.nodes.take() {
+            nodes.leave();
+        }
+    }
+
     fn take_place(&mut self, round: Round) -> Option<LaunchPlan> {
         let counts: Option<Vec<_>> = round
             .counts
@@ -155,9 +163,7 @@ impl Rounds for Machines {
         match &ended.outcome {
             Outcome::Success => match nodes.exit_barrier(EXIT_BARRIER) {
                 Barrier::Passed | Barrier::TimedOut | Barrier::Interrupted => {
-                    if let Some(nodes) = self.nodes.take() {
-                        nodes.leave();
-                    }
+                    self.leave();
                     Ok(None)
                 }
                 Barrier::Broken(event) => Ok(Some(event.to_string())),
@@ -165,6 +171,7 @@ impl Rounds for Machines {
             Outcome::Interrupted { signal } => {
                 let cause = Cause::Stopped(*signal);
                 let _ = nodes.report_failure(Failure { rank: None, cause });
+                self.leave();
                 Ok(None)
             }
             Outcome::TimedOut { .. } => {
@@ -172,9 +179,15 @@ impl Rounds for Machines {
                     rank: None,
                     cause: Cause::Launcher,
                 });
+                self.leave();
                 Ok(None)
             }
-            _ => Ok(None),
+            Outcome::Failed { .. } | Outcome::PeerFailed { .. } => {
+                if !nodes.restart_is_left() {
+                    self.leave();
+                }
+                Ok(None)
+            }
         }
     }
 }
@@ -256,7 +269,8 @@ pub(crate) fn request(
         || (None, Rendezvous::default().port),
         |met_at| (Some(met_at.addr), met_at.port),
     );
-    let address = settings.get(&MAIN_PROCESS_IP).or(address);
+    let given = settings.get(&MAIN_PROCESS_IP);
+    let address = given.filter(|text| !text.is_empty()).or(address);
     let address = address.ok_or_else(|| missing(MAIN_PROCESS_IP.name()))?;
     let port = settings.get(&MAIN_PROCESS_PORT).and_then(NonZeroU16::new);
     let endpoint = Endpoint::parse(&address, Some(port.unwrap_or(default_port)))?;
@@ -277,6 +291,8 @@ pub(crate) fn request(
 fn view(layout: &Layout, plan: &LaunchPlan) -> NodeView {
     let precision = plan.shared.get(MIXED_PRECISION.name()).unwrap_or_default();
     let view = NodeView::default()
+        .with("num_machines", layout.num_machines)
+        .with("max_restarts", plan.restarts.allowed)
         .with("program", &plan.program.name)
         .with("mixed_precision", precision)
         .with("version", env!("CARGO_PKG_VERSION"));

@@ -141,7 +141,7 @@ fn python(
     piped: bool,
 ) -> Result<Located> {
     let executable = interpreter(env)?.ok_or_else(|| Error::PythonMissing {
-        program: name.display().to_string(),
+        program: short(name),
     })?;
     let flags = piped
         .then_some("-u")
@@ -163,8 +163,11 @@ fn python(
 
 /// `PYTHON_EXEC`, else `python` of the active environment, else `python` or `python3` on the path.
 pub(crate) fn interpreter(env: &Environment) -> Result<Option<PathBuf>> {
-    if let Some(chosen) = env.get(&PYTHON_EXEC)? {
-        return find(OsStr::new(&chosen), env).map(Some);
+    if let Some(python) = env.get(&PYTHON_EXEC)? {
+        return match find(OsStr::new(&python), env) {
+            Ok(found) if is_executable(&found) => Ok(Some(found)),
+            _ => Err(Error::ChosenPythonMissing { python }),
+        };
     }
     let active = env
         .get(&VIRTUAL_ENV)?

@@ -3,16 +3,17 @@
 use std::num::NonZeroUsize;
 
 use accelerate_plan::{
-    env::{EnvOverlay, Environment, PYTHONPATH},
+    env::{CONFIG_DS_FIELDS, EnvOverlay, Environment, PYTHONPATH, WORLD_INFO},
     launch::{
         Found, LaunchPlan, Layout, Nodes, Restarts, Role, Strategy, Threads, check, cpu,
         environment,
     },
-    settings::{self, Origin, Settings},
+    settings::{self, Origin, Settings, Sourced},
     topology::{LOOPBACK, Rendezvous},
 };
 
 use super::{
+    detected,
     handling::{Handling, RUN_ID},
     hosts::{
         self,
@@ -40,7 +41,7 @@ pub(crate) struct Resolved {
     pub(crate) strategy: Strategy,
     pub(crate) way: Way,
     pub(crate) handling: Handling,
-    /// Values that were chosen rather than given, one line each.
+    /// What else was found out or decided, one line each.
     pub(crate) notes: Vec<String>,
 }
 
@@ -50,6 +51,8 @@ pub(crate) enum Way {
     Here { plan: Box<LaunchPlan>, port: Port },
     /// This launcher those of this machine, others those of other machines.
     Machines(Box<Machines>),
+    /// Another launcher, which is the only process of this plan.
+    Through { plan: Box<LaunchPlan> },
 }
 
 /// The port at which the processes of one machine meet.
@@ -64,7 +67,7 @@ impl Way {
     /// What runs on this machine, as far as it is known before others have been met.
     pub(crate) fn plan(&self) -> &LaunchPlan {
         match self {
-            Self::Here { plan, .. } => plan,
+            Self::Here { plan, .. } | Self::Through { plan } => plan,
             Self::Machines(machines) => machines.plan(),
         }
     }
@@ -80,23 +83,21 @@ pub(crate) fn resolve(args: &LaunchArgs, env: &Environment) -> Result<Resolved> 
         configuration.tell();
     }
     let step = Step::read(env)?;
-    let settings = configuration.settings(step.detected()?);
-    let strategy = Strategy::of(&settings)?;
-    refuse_what_is_not_here(strategy)?;
+    let mut settings = configuration.settings(step.detected()?);
+    step.settle(&mut settings)?;
+    let strategy = here(Strategy::sourced(&settings)?)?;
     check(&settings, strategy)?;
     Decision::new(args, env, settings, strategy, &step)?.decide(&step)
 }
 
-fn refuse_what_is_not_here(strategy: Strategy) -> Result<()> {
-    match strategy {
-        Strategy::Tpu => Err(Error::NotSupported {
-            what: "launching on TPUs",
-        }),
-        Strategy::SageMaker => Err(Error::NotSupported {
-            what: "launching on Amazon SageMaker",
-        }),
-        _ => Ok(()),
-    }
+/// The kind of job, if it can be started from here.
+fn here(Sourced { value, origin }: Sourced<Strategy>) -> Result<Strategy> {
+    let what = match value {
+        Strategy::Tpu => "launching on TPUs",
+        Strategy::SageMaker => "launching on Amazon SageMaker",
+        _ => return Ok(value),
+    };
+    Err(Error::NotSupported { what, origin })
 }
 
 struct Decision<'a> {
@@ -114,13 +115,12 @@ impl<'a> Decision<'a> {
     fn new(
         args: &'a LaunchArgs,
         env: &'a Environment,
-        settings: Settings,
+        mut settings: Settings,
         strategy: Strategy,
         step: &Step,
     ) -> Result<Self> {
         let devices = Devices::read(&Root::machine(), env)?;
         let cpu = cpu(&settings).value;
-        let mut notes: Vec<String> = step.describe().into_iter().collect();
         let layout = match step {
             Step::EachTaskIsARank(cluster) => step::one_of_many(&settings, cluster)?,
             _ => Layout::of(
@@ -131,12 +131,7 @@ impl<'a> Decision<'a> {
                 },
             )?,
         };
-        if let Origin::Detected(why) = &layout.origin {
-            notes.push(format!(
-                "`--num_processes` was set to `{}` ({why})",
-                layout.local
-            ));
-        }
+        detected::note_processes(&mut settings, step, &layout);
         Ok(Self {
             args,
             env,
@@ -145,7 +140,7 @@ impl<'a> Decision<'a> {
             cpu,
             devices,
             layout,
-            notes,
+            notes: step.describe().into_iter().collect(),
         })
     }
 
@@ -154,14 +149,18 @@ impl<'a> Decision<'a> {
         let located = program::locate(&self.args.command, kind(self.args)?, self.env, is_several)?;
         let mut shared = self.shared()?;
         let mut share = None;
+        let threads = self.threads()?;
         if matches!(step, Step::Alone) {
-            match self.route(&located, &shared)? {
+            match self.route(&located, &shared, threads)? {
                 Route::Agent => {}
                 Route::Outer(outer) => return self.through(outer),
                 Route::Node(node) => share = Some(self.take_share(node, &mut shared)),
             }
         }
+        // A host file may have changed how many processes there are.
         let threads = self.threads()?;
+        let processes = step.tasks_here().unwrap_or(self.layout.local);
+        detected::note_threads(&mut self.settings, &threads, processes);
         let handling = self.handling()?;
         let nodes = Nodes::one(self.layout.local);
         let template = LaunchPlan {
@@ -199,7 +198,7 @@ impl<'a> Decision<'a> {
         share.master
     }
 
-    fn route(&self, located: &Located, shared: &EnvOverlay) -> Result<Route> {
+    fn route(&self, located: &Located, shared: &EnvOverlay, threads: Threads) -> Result<Route> {
         through::route(&through::Question {
             settings: &self.settings,
             strategy: self.strategy,
@@ -208,6 +207,7 @@ impl<'a> Decision<'a> {
             located,
             command: &self.args.command,
             shared,
+            threads,
             env: self.env,
         })
     }
@@ -276,16 +276,11 @@ impl<'a> Decision<'a> {
                 allowed: handling.max_restarts,
             },
         };
-        let port = Port {
-            reservation: None,
-            is_given: true,
-        };
         Ok(Resolved {
             settings: self.settings,
             strategy: self.strategy,
-            way: Way::Here {
+            way: Way::Through {
                 plan: Box::new(plan),
-                port,
             },
             handling,
             notes: self.notes,
@@ -309,24 +304,21 @@ impl<'a> Decision<'a> {
             let folder = std::env::current_dir().unwrap_or_default();
             let old = self.env.get(&PYTHONPATH)?.unwrap_or_default();
             shared.set(&PYTHONPATH, &format!("{old}:{}", folder.display()));
+            // The launcher that reached this machine has read the file, not this one.
+            let is_reached = self.env.get(&WORLD_INFO)?.is_some();
+            if let (true, Some(fields)) = (is_reached, self.env.get(&CONFIG_DS_FIELDS)?) {
+                shared.set(&CONFIG_DS_FIELDS, &fields);
+            }
         }
         Ok(shared)
     }
 
-    fn threads(&mut self) -> Result<Threads> {
+    fn threads(&self) -> Result<Threads> {
         let given = self.settings.given(&settings::NUM_CPU_THREADS_PER_PROCESS);
         if let Some(given) = given.filter(|given| matches!(given.origin, Origin::Flag(_))) {
             return Ok(Threads::Flag(given.value));
         }
-        let threads = Cores::read(&Root::machine()).share(self.env, self.layout.local)?;
-        if let Threads::Shared { per_process, cores } = threads {
-            let processes = self.layout.local;
-            self.notes.push(format!(
-                "`--num_cpu_threads_per_process` was set to `{per_process}` (usable cores: \
-                 {cores}, processes: {processes}; `OMP_NUM_THREADS` changes it too)"
-            ));
-        }
-        Ok(threads)
+        Ok(Cores::read(&Root::machine()).share(self.env, self.layout.local)?)
     }
 
     fn handling(&self) -> Result<Handling> {

@@ -3,13 +3,13 @@
 use std::num::NonZeroUsize;
 
 use accelerate_plan::{
-    cluster::Cluster,
+    cluster::{Cluster, ClusterError},
     config::Value,
     env::{EnvOverlay, Environment, MASTER_ADDR, MASTER_PORT},
     launch::Layout,
     settings::{
-        self, Layer, MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_MACHINES, Origin,
-        Settings,
+        self, Given, Layer, MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_MACHINES,
+        NUM_PROCESSES, Origin, Settings, Sourced,
     },
     topology::{Rendezvous, Topology},
 };
@@ -32,7 +32,7 @@ impl Step {
     ///
     /// # Errors
     /// If two of them contradict each other.
-    pub(crate) fn read(env: &Environment) -> Result<Self> {
+    pub(crate) fn read(env: &Environment) -> Result<Self, ClusterError> {
         let Some(cluster) = Cluster::read(env)? else {
             return Ok(Self::Alone);
         };
@@ -49,7 +49,7 @@ impl Step {
     ///
     /// # Errors
     /// Never: the values are of the right type.
-    pub(crate) fn detected(&self) -> Result<Layer> {
+    pub(crate) fn detected(&self) -> accelerate_plan::Result<Layer> {
         let mut layer = Layer::default();
         let Self::OneTaskPerMachine(cluster) = self else {
             return Ok(layer);
@@ -73,6 +73,48 @@ impl Step {
         Ok(layer)
     }
 
+    /// Sees that flags, variables and the file say of the machines what the manager says. The
+    /// number of this machine in a file is another matter: all machines may have the same file.
+    ///
+    /// # Errors
+    /// [`Error::ClusterDisagrees`].
+    pub(crate) fn settle(&self, settings: &mut Settings) -> Result<()> {
+        let Self::OneTaskPerMachine(cluster) = self else {
+            return Ok(());
+        };
+        let (world, rank) = (cluster.world_size(), cluster.rank());
+        if let Some(given) = settings.given(&NUM_MACHINES) {
+            let given = Sourced {
+                value: given.value.get(),
+                origin: given.origin,
+            };
+            agree(
+                NUM_MACHINES.name(),
+                given,
+                world.value.get(),
+                world.variable,
+            )?;
+        }
+        match settings.given(&MACHINE_RANK) {
+            Some(given) if is_in_file(&given.origin) => {
+                let value = Value::Int(i64::try_from(rank.value).unwrap_or(i64::MAX));
+                let origin = Origin::Detected(format!("`{}` says so", rank.variable));
+                settings.put(MACHINE_RANK.name(), Given { value, origin });
+                Ok(())
+            }
+            Some(given) => agree(MACHINE_RANK.name(), given, rank.value, rank.variable),
+            None => Ok(()),
+        }
+    }
+
+    /// Processes of the job on this machine, if a manager started several of them.
+    pub(crate) fn tasks_here(&self) -> Option<NonZeroUsize> {
+        match self {
+            Self::EachTaskIsARank(cluster) => NonZeroUsize::new(cluster.local_world_size()?.value),
+            Self::Alone | Self::OneTaskPerMachine(_) => None,
+        }
+    }
+
     /// What was found, in one line.
     pub(crate) fn describe(&self) -> Option<String> {
         match self {
@@ -88,15 +130,18 @@ impl Step {
 pub(crate) fn one_of_many(settings: &Settings, cluster: &Cluster) -> Result<Layout> {
     let world = cluster.world_size();
     if let Some(given) = settings.given(&settings::NUM_PROCESSES)
-        && matches!(given.origin, Origin::Flag(_))
-        && given.value != world.value
+        && !is_in_file(&given.origin)
     {
-        return Err(Error::ClusterDisagrees {
-            found: given.value,
+        let given = Sourced {
+            value: given.value.get(),
             origin: given.origin,
-            variable: world.variable,
-            expected: world.value,
-        });
+        };
+        agree(
+            NUM_PROCESSES.name(),
+            given,
+            world.value.get(),
+            world.variable,
+        )?;
     }
     Ok(Layout {
         local: NonZeroUsize::MIN,
@@ -105,6 +150,28 @@ pub(crate) fn one_of_many(settings: &Settings, cluster: &Cluster) -> Result<Layo
         machine_rank: Some(0),
         total: None,
     })
+}
+
+fn is_in_file(origin: &Origin) -> bool {
+    matches!(origin, Origin::File { .. })
+}
+
+fn agree(
+    name: &'static str,
+    given: Sourced<usize>,
+    expected: usize,
+    variable: &'static str,
+) -> Result<()> {
+    match given.value == expected {
+        true => Ok(()),
+        false => Err(Error::ClusterDisagrees {
+            name,
+            found: given.value,
+            origin: given.origin,
+            variable,
+            expected,
+        }),
+    }
 }
 
 /// What the one process is told about its place, in the words that every program understands.

@@ -2,20 +2,20 @@
 
 use std::{
     ffi::OsString,
-    num::NonZeroU16,
+    num::{NonZeroU16, NonZeroUsize},
     path::{Path, PathBuf},
 };
 
 use accelerate_plan::{
     config::Value,
-    env::{EnvOverlay, Environment},
-    launch::{Layout, Strategy},
+    env::{CCL_WORKER_COUNT, EnvOverlay, Environment, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS},
+    launch::{Layout, Strategy, Threads},
     settings::{
         DEEPSPEED_EXCLUSION_FILTER, DEEPSPEED_HOSTFILE, DEEPSPEED_INCLUSION_FILTER,
         DEEPSPEED_MULTINODE_LAUNCHER, Flag, Key, KeyEntry, MAIN_PROCESS_IP, MAIN_PROCESS_PORT,
-        MPIRUN_HOSTFILE, MultinodeLauncher, Settings,
+        MPIRUN_CCL, MPIRUN_HOSTFILE, MultinodeLauncher, Settings,
     },
-    topology::Rendezvous,
+    topology::{LOOPBACK, Rendezvous},
 };
 
 use super::{
@@ -57,6 +57,7 @@ pub(super) struct Question<'a> {
     /// The program and its arguments as the user typed them.
     pub(super) command: &'a [OsString],
     pub(super) shared: &'a EnvOverlay,
+    pub(super) threads: Threads,
     pub(super) env: &'a Environment,
 }
 
@@ -77,7 +78,7 @@ pub(super) fn route(question: &Question<'_>) -> Result<Route> {
             num_processes: question.layout.total,
             num_machines: question.layout.num_machines,
             program: &question.located.program,
-            overlay: question.shared,
+            overlay: &overlay_of_ranks(question),
         };
         return Ok(Route::Outer(mpirun::command(&request, &machine()?)?));
     }
@@ -91,6 +92,30 @@ pub(super) fn route(question: &Question<'_>) -> Result<Route> {
     }
     let launcher = launcher.unwrap_or(MultinodeLauncher::Pdsh);
     deepspeed_route(question, launcher, hostfile, &machine()?)
+}
+
+/// What ranks are told that MPI starts and numbers: where they meet, too. On several machines only
+/// the user knows that; a program that leaves it to MPI does not need it.
+fn overlay_of_ranks(question: &Question<'_>) -> EnvOverlay {
+    let Question {
+        settings, layout, ..
+    } = question;
+    let mut overlay = question.shared.clone();
+    let is_one_machine = layout.num_machines == NonZeroUsize::MIN;
+    let address = text(settings, &MAIN_PROCESS_IP);
+    if let Some(address) = address.or(is_one_machine.then(|| LOOPBACK.to_owned())) {
+        let port = settings.get(&MAIN_PROCESS_PORT).and_then(NonZeroU16::new);
+        overlay.set(&MASTER_ADDR, &address);
+        overlay.set(&MASTER_PORT, &port.unwrap_or(Rendezvous::default().port));
+    }
+    if let Some(threads) = question.threads.to_set() {
+        overlay.set(&OMP_NUM_THREADS, &threads);
+    }
+    match settings.given(&MPIRUN_CCL) {
+        Some(workers) if !is_one_machine => overlay.set(&CCL_WORKER_COUNT, &workers.value),
+        _ => {}
+    }
+    overlay
 }
 
 /// The share of this machine, if the launcher of another one has started this one.

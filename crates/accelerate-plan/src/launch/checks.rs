@@ -6,7 +6,7 @@ use crate::{
     settings::{
         CPU, DEEPSPEED_EXCLUSION_FILTER, DEEPSPEED_INCLUSION_FILTER, DISTRIBUTED_TYPE,
         DistributedType, FSDP_CPU_RAM_EFFICIENT_LOADING, FSDP_SYNC_MODULE_STATES, FSDP_VERSION,
-        FsdpVersion, GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced,
+        FsdpVersion, GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced, USE_FSDP,
         USE_PARALLELISM_CONFIG,
     },
 };
@@ -86,8 +86,8 @@ fn mesh_needs_fsdp(settings: &Settings, strategy: Strategy) -> Result<()> {
             origin: mesh.origin,
         };
         let other = Sourced {
-            value: format!("{strategy:?}"),
-            origin: settings.origin(&DISTRIBUTED_TYPE).clone(),
+            value: "off",
+            origin: settings.origin(&USE_FSDP).clone(),
         };
         let name = USE_PARALLELISM_CONFIG.name();
         return Err(Contradiction::error(

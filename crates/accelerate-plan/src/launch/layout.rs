@@ -44,7 +44,7 @@ impl Layout {
         let num_machines = machines
             .as_ref()
             .map_or(NonZeroUsize::MIN, |given| given.value);
-        let rank = settings.given(&MACHINE_RANK);
+        let rank = settings.sourced(&MACHINE_RANK);
         if let (Some(rank), Some(machines)) = (&rank, &machines)
             && rank.value >= num_machines.get()
         {

@@ -1,5 +1,7 @@
 //! What kind of job the settings ask for.
 
+use std::fmt;
+
 use crate::{
     Error, Result,
     settings::{
@@ -26,6 +28,19 @@ pub enum Strategy {
     SageMaker,
 }
 
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "data parallel, or one process",
+            Self::Fsdp => "FSDP",
+            Self::DeepSpeed => "DeepSpeed",
+            Self::MegatronLm => "Megatron-LM",
+            Self::Tpu => "TPU",
+            Self::SageMaker => "Amazon SageMaker",
+        })
+    }
+}
+
 /// Switches that name a kind of job, of which at most one may be given in one place.
 static SWITCHES: [(&Key<bool>, Strategy); 6] = [
     (&CPU, Strategy::Plain),
@@ -44,23 +59,36 @@ impl Strategy {
     /// # Errors
     /// [`Error::Exclusive`] if two are asked for in one place.
     pub fn of(settings: &Settings) -> Result<Self> {
+        Self::sourced(settings).map(|strategy| strategy.value)
+    }
+
+    /// As [`Strategy::of`], with where it was asked for.
+    ///
+    /// # Errors
+    /// As [`Strategy::of`].
+    pub fn sourced(settings: &Settings) -> Result<Sourced<Self>> {
+        let by = |value, origin: &Origin| {
+            let origin = origin.clone();
+            Ok(Sourced { value, origin })
+        };
         for is_here in [is_flag, is_variable] {
             if let Some((key, strategy)) = switched_on(settings, is_here)?
                 && key.name() != CPU.name()
             {
-                return Ok(strategy);
+                return by(strategy, settings.origin(key));
             }
         }
         if settings.get(&COMPUTE_ENVIRONMENT) == Some(ComputeEnvironment::AmazonSagemaker) {
-            return Ok(Self::SageMaker);
+            return by(Self::SageMaker, settings.origin(&COMPUTE_ENVIRONMENT));
         }
-        Ok(match settings.get(&DISTRIBUTED_TYPE) {
+        let strategy = match settings.get(&DISTRIBUTED_TYPE) {
             Some(DistributedType::Fsdp) => Self::Fsdp,
             Some(DistributedType::DeepSpeed) => Self::DeepSpeed,
             Some(DistributedType::MegatronLm) => Self::MegatronLm,
             Some(DistributedType::Xla) => Self::Tpu,
             _ => Self::Plain,
-        })
+        };
+        by(strategy, settings.origin(&DISTRIBUTED_TYPE))
     }
 }
 
