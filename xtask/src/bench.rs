@@ -1,5 +1,6 @@
 //! `cargo xtask bench-peers`: the same job by the original and by ours, in turns, as ratios.
 
+mod command_line;
 mod measurement;
 mod report;
 
@@ -16,6 +17,7 @@ use crate::step::{self, step};
 use crate::workspace::Workspace;
 
 use measurement::{Pair, Run, rank_file};
+use report::Table;
 
 /// What both sides are told, besides where to write their numbers.
 const ARGUMENTS: [&str; 4] = [
@@ -24,6 +26,9 @@ const ARGUMENTS: [&str; 4] = [
     "--data",
     ".data/movie-reviews/movieReviewSnippets_GroundTruth.txt",
 ];
+
+/// How often each side runs where nobody says.
+const ROUNDS: u32 = 3;
 
 /// How many processes each side runs on.
 const RANKS: usize = 2;
@@ -37,9 +42,12 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// How often each side runs.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// How often each side runs [default: 3, and 10 for the command line].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Measure how fast commands answer instead.
+    #[arg(long, alias = "command_line")]
+    command_line: bool,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -50,6 +58,24 @@ pub(crate) struct Options {
 
 /// Runs both sides in turns and prints the ratios.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
+    let (which, table) = if options.command_line {
+        let rounds = options.rounds.unwrap_or(command_line::ROUNDS);
+        (
+            Table::CommandLine,
+            command_line::measure(workspace, rounds)?,
+        )
+    } else {
+        (Table::Job, job(workspace, options)?)
+    };
+    println!("\n{table}");
+    if options.write {
+        report::write(&workspace.path("docs/performance.md"), which, &table)?;
+    }
+    Ok(())
+}
+
+/// The training job on both sides, as a table.
+fn job(workspace: &Workspace, options: &Options) -> Result<String, Failure> {
     setup::run(workspace)?;
     let env = PythonEnv::set_up(workspace)?;
     demo::build(workspace)?;
@@ -64,15 +90,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
         folder,
         max_steps: options.max_steps,
     };
-    let pairs = (0..options.rounds)
+    let pairs = (0..options.rounds.unwrap_or(ROUNDS))
         .map(|round| bench.round(round))
         .collect::<Result<Vec<_>, _>>()?;
-    let table = report::table(&pairs);
-    println!("\n{table}");
-    if options.write {
-        report::write(&workspace.path("docs/performance.md"), &table)?;
-    }
-    Ok(())
+    Ok(report::table(&pairs))
 }
 
 struct Bench<'a> {

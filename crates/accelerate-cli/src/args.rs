@@ -184,12 +184,12 @@ pub(crate) fn command() -> clap::Command {
         command
             .mut_subcommands(with_dashes)
             .args_override_self(true)
-            .mut_args(|arg| match arg.get_long() {
-                Some(long) if long.contains('_') => {
-                    let alias = long.replace('_', "-");
-                    arg.alias(alias)
-                }
-                _ => arg,
+            .mut_args(|arg| {
+                let names = arg.get_long().into_iter();
+                let names = names.chain(arg.get_all_aliases().unwrap_or_default());
+                let dashed = names.filter(|name| name.contains('_'));
+                let dashed: Vec<_> = dashed.map(|name| name.replace('_', "-")).collect();
+                arg.aliases(dashed)
             })
     }
     Cli::command().mut_subcommands(with_dashes)

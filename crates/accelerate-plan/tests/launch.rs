@@ -298,6 +298,17 @@ fn contradictions_are_refused() {
         (&FSDP_SYNC_MODULE_STATES, "false"),
         (&FSDP_CPU_RAM_EFFICIENT_LOADING, "no")
     ]));
+    let offload = |version: &'static str, checkpoints: &'static str| {
+        refused(&[
+            (&USE_FSDP, "true"),
+            (&FSDP_VERSION, version),
+            (&FSDP_ACTIVATION_CHECKPOINTING, checkpoints),
+            (&FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD, "true"),
+        ])
+    };
+    assert!(!offload("2", "true"));
+    assert!(offload("2", "false"));
+    assert!(offload("1", "true"));
     assert!(refused(&[
         (&DEEPSPEED_INCLUSION_FILTER, "a"),
         (&DEEPSPEED_EXCLUSION_FILTER, "b")

@@ -9,8 +9,28 @@ use crate::failure::Failure;
 
 use super::measurement::{Pair, Run, median};
 
-/// Around the table in the document.
-const MARKS: (&str, &str) = ("<!-- bench-peers: begin -->", "<!-- bench-peers: end -->");
+/// The tables in the document, by the name in the marks around each.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Table {
+    /// The training job.
+    Job,
+    /// Starts of commands.
+    CommandLine,
+}
+
+impl Table {
+    /// What stands before and after the table.
+    fn marks(self) -> (String, String) {
+        let name = match self {
+            Self::Job => "bench-peers",
+            Self::CommandLine => "bench-peers --command-line",
+        };
+        (
+            format!("<!-- {name}: begin -->"),
+            format!("<!-- {name}: end -->"),
+        )
+    }
+}
 
 /// One line of the table: what is measured, in which unit, and the ratio it must not exceed.
 struct Measure {
@@ -50,10 +70,8 @@ const MEASURES: [Measure; 3] = [
 /// greatest of them.
 pub(super) fn table(pairs: &[Pair]) -> String {
     let mut text = format!(
-        "{} on {}, {} cores; 2 processes of 1 thread; rounds: {}\n\n",
-        processor(),
-        OS,
-        thread::available_parallelism().map_or(0, usize::from),
+        "{}; 2 processes of 1 thread; rounds: {}\n\n",
+        machine(),
         pairs.len()
     );
     text += "| measure | ours | original | ratio | range | goal | met |\n";
@@ -76,11 +94,7 @@ fn line(measure: &Measure, pairs: &[Pair]) -> String {
         .map(|(ours, other)| ours / other)
         .collect();
     let ratio = median(&ratios);
-    let (least, greatest) = ratios
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), r| {
-            (low.min(*r), high.max(*r))
-        });
+    let (least, greatest) = range(&ratios);
     format!(
         "| {} ({}) | {:.2} | {:.2} | {ratio:.3} | {least:.3} to {greatest:.3} | {:.3} | {} |\n",
         measure.name,
@@ -90,6 +104,21 @@ fn line(measure: &Measure, pairs: &[Pair]) -> String {
         measure.goal,
         if ratio <= measure.goal { "yes" } else { "no" }
     )
+}
+
+/// The least and the greatest.
+pub(super) fn range(values: &[f64]) -> (f64, f64) {
+    values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(*value), high.max(*value))
+        })
+}
+
+/// What was measured on, in words.
+pub(super) fn machine() -> String {
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    format!("{} on {OS}, {cores} cores", processor())
 }
 
 /// The name of the processor where the system tells it, else its kind.
@@ -104,7 +133,7 @@ fn processor() -> String {
 }
 
 /// Puts the table into the document, in the place of an older one if there is one.
-pub(super) fn write(path: &Path, table: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, which: Table, table: &str) -> Result<(), Failure> {
     let failed = |error| Failure::because(format!("cannot write `{}`", path.display()), error);
     let old = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -114,15 +143,15 @@ pub(super) fn write(path: &Path, table: &str) -> Result<(), Failure> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    fs::write(path, with_table(&old, table)).map_err(failed)
+    fs::write(path, with_table(&old, which, table)).map_err(failed)
 }
 
-fn with_table(document: &str, table: &str) -> String {
-    let (begin, end) = MARKS;
+fn with_table(document: &str, which: Table, table: &str) -> String {
+    let (begin, end) = which.marks();
     let block = format!("{begin}\n{table}{end}");
     let around = document
-        .split_once(begin)
-        .and_then(|(before, rest)| rest.split_once(end).map(|(_, after)| (before, after)));
+        .split_once(&begin)
+        .and_then(|(before, rest)| rest.split_once(&end).map(|(_, after)| (before, after)));
     match around {
         Some((before, after)) => format!("{before}{block}{after}"),
         None => format!("{}\n\n{block}\n", document.trim_end()),
@@ -171,10 +200,15 @@ mod tests {
 
     #[test]
     fn a_new_table_takes_the_place_of_the_old_one_and_nothing_else() {
-        let first = with_table("# Performance\n\nWords.\n", "old\n");
-        let second = with_table(&(first.clone() + "\nMore words.\n"), "new\n");
+        let first = with_table("# Performance\n\nWords.\n", Table::Job, "old\n");
+        let more = first.clone() + "\nMore words.\n";
+        let second = with_table(&more, Table::Job, "new\n");
         assert!(first.contains("old") && first.contains("Words."));
         assert!(second.contains("new") && !second.contains("old"));
         assert!(second.contains("Words.") && second.ends_with("\nMore words.\n"));
+        let both = with_table(&second, Table::CommandLine, "commands\n");
+        assert!(both.starts_with(second.trim_end()) && both.contains("commands"));
+        let again = with_table(&both, Table::Job, "newest\n");
+        assert!(again.contains("newest") && again.contains("commands"));
     }
 }

@@ -302,8 +302,12 @@ impl<'a> Decision<'a> {
         }
         if self.strategy == Strategy::DeepSpeed {
             let folder = std::env::current_dir().unwrap_or_default();
+            let folder = folder.display().to_string();
             let old = self.env.get(&PYTHONPATH)?.unwrap_or_default();
-            shared.set(&PYTHONPATH, &format!("{old}:{}", folder.display()));
+            // Python takes an empty place for the working folder.
+            let old = old.split(':').filter(|place| !place.is_empty());
+            let places: Vec<_> = old.chain([folder.as_str()]).collect();
+            shared.set(&PYTHONPATH, &places.join(":"));
             // The launcher that reached this machine has read the file, not this one.
             let is_reached = self.env.get(&WORLD_INFO)?.is_some();
             if let (true, Some(fields)) = (is_reached, self.env.get(&CONFIG_DS_FIELDS)?) {

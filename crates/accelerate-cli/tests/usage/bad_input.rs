@@ -34,7 +34,6 @@ fn config_files_that_cannot_be_used() {
         "value.yaml",
         "distributed_type: NO\nmixed_precision: fp61\n",
     );
-    folder.write("type.yaml", "mixed_precision: fp16\n");
     folder.write(
         "twice.yaml",
         "debug: true\ndistributed_type: NO\ndebug: false\n",
@@ -86,10 +85,6 @@ fn config_files_that_cannot_be_used() {
     for (file, part) in [
         ("open.yaml", "`open.yaml:1`, column "),
         ("open.json", "`open.json:2`, column "),
-        (
-            "type.yaml",
-            "config file `type.yaml` has no key `distributed_type`: expected ",
-        ),
         ("latin.yaml", "latin.yaml"),
     ] {
         let said = said_about(&folder, file);

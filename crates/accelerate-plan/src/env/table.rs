@@ -284,6 +284,8 @@ variables! {
     FSDP_SYNC_MODULE_STATES: bool = "FSDP_SYNC_MODULE_STATES", FLAG, None, Launcher, Kept;
     /// Whether units compute their activations again in the backward pass.
     FSDP_ACTIVATION_CHECKPOINTING: bool = "FSDP_ACTIVATION_CHECKPOINTING", FLAG, None, Launcher, Kept;
+    /// Whether what is kept for the backward pass waits in CPU memory.
+    FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: bool = "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", FLAG, None, Launcher, Kept;
     /// Pattern of the names of modules that are not sharded.
     FSDP_IGNORED_MODULES: String = "FSDP_IGNORED_MODULES", TEXT, None, Launcher, Kept;
 

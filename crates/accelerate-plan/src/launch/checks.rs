@@ -5,8 +5,9 @@ use crate::{
     Contradiction, Result,
     settings::{
         CPU, DEEPSPEED_EXCLUSION_FILTER, DEEPSPEED_INCLUSION_FILTER, DISTRIBUTED_TYPE,
-        DistributedType, FSDP_CPU_RAM_EFFICIENT_LOADING, FSDP_SYNC_MODULE_STATES, FSDP_VERSION,
-        FsdpVersion, GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced, USE_FSDP,
+        DistributedType, FSDP_ACTIVATION_CHECKPOINTING, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
+        FSDP_CPU_RAM_EFFICIENT_LOADING, FSDP_SYNC_MODULE_STATES, FSDP_VERSION, FsdpVersion,
+        GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced, USE_FSDP,
         USE_PARALLELISM_CONFIG,
     },
 };
@@ -21,6 +22,7 @@ pub fn check(settings: &Settings, strategy: Strategy) -> Result<()> {
     mesh_needs_fsdp(settings, strategy)?;
     if strategy == Strategy::Fsdp {
         weights_reach_every_rank(settings)?;
+        offload_has_checkpoints(settings)?;
     }
     one_filter(settings)
 }
@@ -128,6 +130,31 @@ fn weights_reach_every_rank(settings: &Settings) -> Result<()> {
                 &efficient,
             ))
         }
+        _ => Ok(()),
+    }
+}
+
+/// What checkpointing keeps can wait in CPU memory only where there is checkpointing, in version 2.
+fn offload_has_checkpoints(settings: &Settings) -> Result<()> {
+    let offload = settings.given(&FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD);
+    let Some(offload) = offload.filter(|given| given.value) else {
+        return Ok(());
+    };
+    let key = &FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD;
+    if let Some(off) = settings
+        .sourced(&FSDP_ACTIVATION_CHECKPOINTING)
+        .filter(|on| !on.value)
+    {
+        let expected = "`false` without `fsdp_activation_checkpointing`";
+        return Err(Contradiction::error(key.name(), &offload, expected, &off));
+    }
+    match settings.sourced(&FSDP_VERSION) {
+        Some(version) if version.value == FsdpVersion::One => Err(Contradiction::error(
+            key.name(),
+            &offload,
+            "`false` in version 1 of FSDP",
+            &version,
+        )),
         _ => Ok(()),
     }
 }

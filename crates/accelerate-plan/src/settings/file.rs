@@ -51,7 +51,9 @@ impl ConfigFile {
     /// Reads a file.
     ///
     /// Every key must be known, inside sections too: the original does not look there, so that a
-    /// mistyped key loses its meaning without a word.
+    /// mistyped key loses its meaning without a word. On the other hand the original refuses a file
+    /// without `distributed_type`, although its documentation shows such files; here the machine and
+    /// the number of processes decide.
     ///
     /// # Errors
     /// [`ConfigError`], with the line wherever there is one.
@@ -76,11 +78,8 @@ impl ConfigFile {
             reader.top(entry)?;
         }
         let layer = reader.finish()?;
-        let kind = match record {
-            Record::Cluster => DISTRIBUTED_TYPE.entry(),
-            Record::SageMaker => SAGEMAKER_DISTRIBUTED_TYPE.entry(),
-        };
-        if layer.get(kind.name).is_none() {
+        let kind = SAGEMAKER_DISTRIBUTED_TYPE.entry();
+        if record == Record::SageMaker && layer.get(kind.name).is_none() {
             return Err(ConfigError::MissingKey {
                 path: raw.path,
                 key: kind.name.to_owned(),

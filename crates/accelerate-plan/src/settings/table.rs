@@ -90,7 +90,7 @@ settings! {
     /// Zone of the TPU.
     TPU_ZONE: String = "tpu_zone" [], Top, FileOnly, &TEXT, None, None;
     /// Whether the TPU is a cluster.
-    TPU_USE_CLUSTER: bool = "tpu_use_cluster" [], Top, FileOnly, &FLAG, Some("false"), None;
+    TPU_USE_CLUSTER: bool = "tpu_use_cluster" ["tpu_cluster"], Top, Switch, &FLAG, Some("false"), None;
     /// Whether commands on TPU machines run as root.
     TPU_USE_SUDO: bool = "tpu_use_sudo" [], Top, Switch, &FLAG, Some("false"), None;
     /// File with commands that prepare TPU machines.
@@ -187,6 +187,8 @@ settings! {
     FSDP_SYNC_MODULE_STATES: bool = "fsdp_sync_module_states" [], Fsdp, OneValue, &FLAG, Some("true"), Some(&env::FSDP_SYNC_MODULE_STATES);
     /// Compute activations again in the backward pass.
     FSDP_ACTIVATION_CHECKPOINTING: bool = "fsdp_activation_checkpointing" [], Fsdp, OneValue, &FLAG, Some("false"), Some(&env::FSDP_ACTIVATION_CHECKPOINTING);
+    /// Keep what checkpointing still needs for the backward pass in CPU memory (version 2).
+    FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: bool = "fsdp_activation_checkpointing_offload" [], Fsdp, OneValue, &FLAG, Some("false"), Some(&env::FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD);
     /// Pattern of the names of modules that are not sharded.
     FSDP_IGNORED_MODULES: String = "fsdp_ignored_modules" [], Fsdp, FileOnly, &TEXT, None, Some(&env::FSDP_IGNORED_MODULES);
 

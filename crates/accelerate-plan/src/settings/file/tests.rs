@@ -100,12 +100,14 @@ fn wrong_values_name_line_key_and_what_is_allowed() {
     assert!(error("distributed_type: 'NO'\nnum_processes: [1]\n").contains("`job.yaml:2`"));
     assert!(error("distributed_type: 'NO'\nfsdp_config: 5\n").contains("`job.yaml:2`"));
     assert!(error("compute_environment: MARS\n").contains("`AMAZON_SAGEMAKER`"));
-    assert_eq!(
-        error("num_processes: 2\n"),
-        "config file `job.yaml` has no key `distributed_type`: expected one of `NO`, `MULTI_CPU`, \
-         `MULTI_GPU`, `MULTI_NPU`, `MULTI_MLU`, `MULTI_MUSA`, `MULTI_XPU`, `MULTI_SDAA`, \
-         `MULTI_HPU`, `MULTI_NEURON`, `DEEPSPEED`, `FSDP`, `XLA`, `MEGATRON_LM`"
-    );
+    assert!(error("compute_environment: AMAZON_SAGEMAKER\n").contains("`DATA_PARALLEL`"));
+}
+
+#[test]
+fn a_file_may_leave_the_kind_of_job_open() {
+    let settings = settings("mixed_precision: fp8\nfp8_config: {backend: TE}\n");
+    assert_eq!(settings.get(&DISTRIBUTED_TYPE), None);
+    assert_eq!(settings.get(&FP8_BACKEND), Some(Fp8Backend::Te));
 }
 
 #[test]
