@@ -39,7 +39,7 @@ mod verdict;
 mod watch;
 
 pub(crate) use detected::with_detected;
-pub(crate) use program::interpreter;
+pub(crate) use program::{interpreter, is_executable};
 
 use std::process::ExitCode;
 

@@ -129,7 +129,7 @@ fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 

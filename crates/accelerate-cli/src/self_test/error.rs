@@ -13,6 +13,9 @@ pub(crate) enum SelfTestError {
     #[error("cannot find this executable itself")]
     Launcher { source: io::Error },
 
+    #[error("cannot read the surroundings")]
+    Variable(#[from] accelerate_plan::Error),
+
     #[error("no program `accelerate-selftest` in `{}` or on the search path", beside.display())]
     ProgramMissing {
         /// The folder of this executable.
@@ -66,6 +69,7 @@ impl SelfTestError {
 impl Hint for SelfTestError {
     fn hint(&self) -> Option<String> {
         let text = match self {
+            Self::Variable(error) => return error.hint(),
             Self::ProgramMissing { .. } => {
                 "install it with `cargo install accelerate-selftest`, name it in \
                  `ACCELERATE_SELFTEST`, or test an installed Python package with `--python`"

@@ -1,27 +1,24 @@
 //! Where the self-test program is.
 
 use std::{
-    env::{self, consts::EXE_SUFFIX},
-    fs,
-    os::unix::fs::PermissionsExt as _,
+    env::consts::EXE_SUFFIX,
     path::{Path, PathBuf},
 };
 
-use accelerate_plan::env::Environment;
+use accelerate_plan::env::{Environment, SELFTEST};
 
 use super::SelfTestError;
+use crate::launch::is_executable;
 
-/// Names the program, wherever it is.
-const VARIABLE: &str = "ACCELERATE_SELFTEST";
 const NAME: &str = "accelerate-selftest";
 
 /// The program that the variable names, else the one beside `launcher`, else one on the search path.
 pub(super) fn find(launcher: &Path, env: &Environment) -> Result<PathBuf, SelfTestError> {
-    if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+    if let Some(path) = env.get(&SELFTEST)? {
         return match is_executable(Path::new(&path)) {
             true => Ok(path.into()),
             false => Err(SelfTestError::ProgramUnusable {
-                variable: VARIABLE,
+                variable: SELFTEST.name(),
                 path: path.into(),
             }),
         };
@@ -36,8 +33,4 @@ pub(super) fn find(launcher: &Path, env: &Environment) -> Result<PathBuf, SelfTe
         .ok_or_else(|| SelfTestError::ProgramMissing {
             beside: beside.to_owned(),
         })
-}
-
-pub(super) fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

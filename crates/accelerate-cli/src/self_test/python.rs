@@ -6,9 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use accelerate_plan::env::{Environment, PYTHON_EXEC, VIRTUAL_ENV};
+use accelerate_plan::env::Environment;
 
-use super::{SelfTestError, program::is_executable};
+use super::SelfTestError;
+use crate::launch::{self, is_executable};
 
 /// The script that the Python package's own `accelerate test` runs, below a folder of packages.
 const SCRIPT: &str = "accelerate/test_utils/scripts/test_script.py";
@@ -18,28 +19,21 @@ pub(super) fn interpreter(
     chosen: Option<&Path>,
     env: &Environment,
 ) -> Result<PathBuf, SelfTestError> {
-    let variable = |variable| env.get(variable).ok().flatten().map(PathBuf::from);
-    let asked = chosen
-        .map(Path::to_owned)
-        .or_else(|| variable(&PYTHON_EXEC));
-    let missing = SelfTestError::InterpreterMissing {
-        asked: asked.clone(),
+    let missing = || SelfTestError::InterpreterMissing {
+        asked: chosen.map(Path::to_owned),
     };
-    let folders: Vec<PathBuf> = variable(&VIRTUAL_ENV)
-        .map(|folder| folder.join("bin"))
-        .into_iter()
-        .chain(env.search_path())
-        .collect();
-    let on_path = |name: &Path| {
-        let candidates = folders.iter().map(|folder| folder.join(name));
-        candidates.into_iter().find(|path| is_executable(path))
-    };
-    let found = match asked {
-        Some(path) if path.components().count() > 1 => is_executable(&path).then_some(path),
-        Some(name) => on_path(&name),
-        None => on_path(Path::new("python")).or_else(|| on_path(Path::new("python3"))),
-    };
-    found.ok_or(missing)
+    match chosen {
+        Some(path) if path.components().count() > 1 => is_executable(path)
+            .then(|| path.to_owned())
+            .ok_or_else(missing),
+        Some(name) => env
+            .search_path()
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|candidate| is_executable(candidate))
+            .ok_or_else(missing),
+        None => launch::interpreter(env).ok().flatten().ok_or_else(missing),
+    }
 }
 
 /// The test script of the package that this interpreter would import.

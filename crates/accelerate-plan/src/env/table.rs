@@ -232,6 +232,8 @@ variables! {
     // What the launcher itself looks at.
     /// Python interpreter for programs written in Python.
     PYTHON_EXEC: String = "PYTHON_EXEC", TEXT, None, User, Kept;
+    /// The self-test program, wherever it is.
+    SELFTEST: String = "ACCELERATE_SELFTEST", TEXT, None, User, Kept;
     /// Folder of the active Python environment.
     VIRTUAL_ENV: String = "VIRTUAL_ENV", TEXT, None, User, Kept;
     /// Kind of the terminal; the kind `dumb` has neither colours nor a cursor that moves.

@@ -1,14 +1,14 @@
 //! What building a command has to know about this machine.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt as _,
+    io,
     path::{Path, PathBuf},
 };
 
 use accelerate_plan::env::{Environment, OMPI_ALLOW_ROOT, OMPI_CONFIRM_ROOT};
 
 use super::{HostsError, Result};
+use crate::launch::is_executable;
 
 /// The machine on which the user typed the command.
 #[derive(Debug, Clone)]
@@ -68,8 +68,4 @@ impl<'a> Machine<'a> {
             false => Ok(()),
         }
     }
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
