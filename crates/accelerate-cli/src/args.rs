@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    error::{ContextKind, ErrorKind},
+};
 
 pub(crate) use settings_flags::SettingsFlags;
 
@@ -172,9 +175,18 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Answer> {
             settings_flags::show_asked(launch, &arguments)
         })
         .try_get_matches_from(&arguments)
-        .map_err(Answer::Clap)?;
+        .map_err(|error| Answer::Clap(without_wrong_tip(error, &arguments)))?;
     let cli = Cli::from_arg_matches(&matches).map_err(Answer::Clap)?;
     cli.command.ok_or(Answer::Overview)
+}
+
+/// After `launch`, a word that nobody knows is no word for the program: that comes first.
+fn without_wrong_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_launch = arguments.get(1).is_some_and(|word| word == "launch");
+    if is_launch && error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 /// The command as `clap` sees it. Every flag may be written with `_` or with `-`, and the last one

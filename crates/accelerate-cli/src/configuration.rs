@@ -15,7 +15,7 @@ use accelerate_plan::{
 };
 use indexmap::IndexMap;
 
-pub(crate) use show::{ShowArgs, rows, show, shown};
+pub(crate) use show::{ShowArgs, rows, settle_device, show};
 
 use crate::report;
 

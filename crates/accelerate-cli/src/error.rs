@@ -36,6 +36,16 @@ pub(crate) enum Error {
     #[error("{what} is not supported yet ({origin})")]
     NotSupported { what: &'static str, origin: Origin },
 
+    #[error(
+        "`num_processes` is `{total}` ({origin}): expected a multiple of `num_machines` \
+         ({num_machines}), because `c10d` gives machines their numbers as they come"
+    )]
+    UnevenByArrival {
+        total: NonZeroUsize,
+        origin: Origin,
+        num_machines: NonZeroUsize,
+    },
+
     #[error("a job on {num_machines} machines needs `{what}`")]
     MissingForMachines {
         what: &'static str,
@@ -118,14 +128,12 @@ impl Error {
         if let Self::Hosts(error) = self {
             return error.exit_code();
         }
-        if matches!(self, Self::Rendezvous(error) if error.is_usage()) {
-            return ExitCode::from(2);
-        }
         ExitCode::from(match self {
             Self::Rendezvous(error) if error.is_usage() => 2,
             Self::ModuleWithoutPython
             | Self::NotSupported { .. }
             | Self::MissingForMachines { .. }
+            | Self::UnevenByArrival { .. }
             | Self::ClusterDisagrees { .. }
             | Self::FilterOutOfRange { .. }
             | Self::TeeOutOfRange { .. } => 2,
@@ -153,9 +161,14 @@ impl Hint for Error {
                  file"
             }
             Self::MissingForMachines { what, .. } => {
-                return Some(format!(
-                    "give it with `--{what}`, differently or alike on each machine"
-                ));
+                let which = match *what {
+                    "machine_rank" => "another one on each machine, from 0",
+                    _ => "the same on every machine",
+                };
+                return Some(format!("give `--{what}`, {which}"));
+            }
+            Self::UnevenByArrival { .. } => {
+                "say how many processes each machine starts with `--num_processes_per_machine`"
             }
             Self::ClusterDisagrees { name, variable, .. } => {
                 return Some(format!(

@@ -35,11 +35,13 @@ pub(crate) mod streams;
 mod supervisor;
 mod through;
 mod tree;
+mod unused;
 mod verdict;
 mod watch;
 
 pub(crate) use detected::with_detected;
-pub(crate) use program::{interpreter, is_executable};
+pub(crate) use program::{find_on_path, interpreter, is_executable};
+pub(crate) use tree::Exit;
 
 use std::process::ExitCode;
 
@@ -64,6 +66,9 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     if !args.quiet && !found.is_empty() {
         report::note("values that were not given:", &found);
     }
+    if !args.quiet && !resolved.unused.is_empty() {
+        report::note("given, but without an effect:", &resolved.unused);
+    }
     if !args.quiet && resolved.settings.is_on(&settings::DEBUG) {
         let plan = resolved.way.plan().to_string();
         let lines: Vec<_> = plan.lines().map(str::to_owned).collect();
@@ -76,8 +81,8 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
             let mut rounds = OneMachine::new(*plan, port.reservation, port.is_given);
             attempts::run(&program, &mut rounds, &handling)
         }
-        Way::Through { plan } => {
-            let mut rounds = OneMachine::new(*plan, None, true);
+        Way::Through { plan, reservation } => {
+            let mut rounds = OneMachine::new(*plan, reservation, true);
             attempts::run(&program, &mut rounds, &handling)
         }
         Way::Machines(mut machines) => attempts::run(&program, &mut *machines, &handling),

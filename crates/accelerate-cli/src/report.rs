@@ -2,11 +2,24 @@
 
 use std::{
     error::Error as StdError,
+    ffi::OsStr,
     fmt::Write as _,
     io::{self, Write as _},
 };
 
 use accelerate_plan::Hint;
+
+/// Words as a shell reads them back.
+pub(crate) fn command<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
+    let quoted = words.into_iter().map(|word| {
+        let word = word.to_string_lossy();
+        match shlex::try_quote(&word) {
+            Ok(quoted) => quoted.into_owned(),
+            Err(_) => word.into_owned(),
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
 
 /// Shows an error, its causes and its hint.
 pub(crate) fn error<E: StdError + Hint>(error: &E) {

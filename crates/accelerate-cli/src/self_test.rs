@@ -8,10 +8,9 @@ mod child;
 mod error;
 mod program;
 mod python;
-mod quote;
 
 use std::{
-    env, ffi::OsString, num::NonZeroUsize, path::PathBuf, process::Command, process::ExitCode,
+    env, ffi::OsString, iter, num::NonZeroUsize, path::PathBuf, process::Command, process::ExitCode,
 };
 
 use accelerate_plan::env::{Environment, PYTHON_EXEC};
@@ -19,8 +18,7 @@ use clap::Args;
 
 pub(crate) use error::SelfTestError;
 
-use crate::report;
-use child::Ending;
+use crate::{launch::Exit, report};
 
 /// What was typed after `accelerate test`.
 #[derive(Debug, Args)]
@@ -34,7 +32,7 @@ pub(crate) struct TestArgs {
     cpu: bool,
 
     /// Number of processes, as for `accelerate launch`
-    #[arg(long = "num_processes", value_name = "N")]
+    #[arg(long = "num_processes", value_name = "N", value_parser = count)]
     num_processes: Option<NonZeroUsize>,
 
     /// Seconds that each stage of the test may take [default: 60]
@@ -75,7 +73,8 @@ pub(crate) fn run(args: &TestArgs) -> Result<ExitCode, SelfTestError> {
     let mut arguments = launch_arguments(args);
     arguments.push(program.into_os_string());
     arguments.extend(program_arguments(args));
-    let shown = quote::command("accelerate", &arguments);
+    let words = arguments.iter().map(OsString::as_os_str);
+    let shown = report::command(iter::once("accelerate".as_ref()).chain(words));
     report::say(&format!("\nRunning: {shown}\n"));
 
     let mut command = Command::new(&launcher);
@@ -83,20 +82,20 @@ pub(crate) fn run(args: &TestArgs) -> Result<ExitCode, SelfTestError> {
     if let Some(interpreter) = interpreter {
         command.env(PYTHON_EXEC.name(), interpreter);
     }
-    let ending = child::run(command).map_err(|source| SelfTestError::Start {
+    let exit = child::run(command).map_err(|source| SelfTestError::Start {
         command: shown.clone(),
         source,
     })?;
-    match ending {
-        Ending::Code(0) => {
+    match exit {
+        Exit::Code(0) => {
             report::say(
                 "The self-test passed: programs can be launched with this configuration.\n",
             );
             Ok(ExitCode::SUCCESS)
         }
-        ending => Err(SelfTestError::Failed {
+        exit => Err(SelfTestError::Failed {
             command: shown,
-            ending,
+            exit,
         }),
     }
 }
@@ -129,6 +128,11 @@ fn program_arguments(args: &TestArgs) -> Vec<OsString> {
         arguments.push("--json".into());
     }
     arguments
+}
+
+fn count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "expected a whole number, at least 1".to_owned())
 }
 
 /// The text of a time above zero, which the program reads again.

@@ -16,10 +16,11 @@ pub mod yaml;
 
 pub use error::{ConfigError, UnknownKey, WrongValue};
 pub use file::{Entry, RawFile};
-pub use inline::to_json;
-pub(crate) use inline::{from_inline_json, inline_json};
-pub use location::{ConfigFormat, default_config_path};
+pub(crate) use inline::from_inline_json;
+pub use inline::{inline_json, to_json};
+pub use location::{ConfigFormat, default_config_path, expand_home, hub_home};
 pub use nearest::nearest;
+pub use python_float::python_float;
 pub use to_fsdp2::{Conversion, ConversionWarning, to_fsdp2};
 pub use value::Value;
 pub use yaml::{Node, NodeKind, Problem, SyntaxError};

@@ -22,7 +22,7 @@ use std::{
     path::PathBuf,
 };
 
-pub use format::{Format, Refused};
+pub use format::{Format, Refused, truth};
 pub use overlay::EnvOverlay;
 pub use table::*;
 pub use variable::{Entry, Found, Inheritance, Variable, Writer};

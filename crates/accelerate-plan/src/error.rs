@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::{
     Hint,
+    launch::MeshMismatch,
     settings::{Origin, Sourced},
 };
 
@@ -90,6 +91,10 @@ pub enum Error {
     #[error(transparent)]
     Contradiction(Box<Contradiction>),
 
+    /// The mesh is one for another number of processes.
+    #[error(transparent)]
+    Mesh(Box<MeshMismatch>),
+
     /// A setting is needed that nobody gave and that cannot be found out.
     #[error("`{name}` is not known: {why} ({because})")]
     Unsettled {
@@ -124,6 +129,10 @@ impl Hint for Error {
             ),
             Self::Exclusive { .. } => Some("keep one of them".to_owned()),
             Self::Unsettled { name, .. } => Some(format!("give it with `--{name}`")),
+            Self::Mesh(mesh) => Some(format!(
+                "choose sizes whose product is {}, or give `--num_processes {}`",
+                mesh.world_size, mesh.product
+            )),
             Self::Contradiction { .. }
             | Self::InvalidSetting { .. }
             | Self::UnknownPrecision { .. } => None,

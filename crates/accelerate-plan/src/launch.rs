@@ -3,14 +3,18 @@
 mod checks;
 mod environment;
 mod layout;
+mod mesh;
 mod strategy;
+mod unused;
 
 use std::{ffi::OsString, fmt, num::NonZeroUsize, path::PathBuf};
 
 pub use checks::check;
 pub use environment::{environment, uses_mesh};
 pub use layout::{Found, Layout};
+pub use mesh::{MeshMismatch, check_mesh};
 pub use strategy::{Strategy, cpu};
+pub use unused::{Unread, Unused, unused};
 
 use crate::{
     env::{

@@ -7,14 +7,14 @@ use std::{
 };
 
 use accelerate_plan::{
-    Error,
+    Error, Hint as _,
     config::Value,
     env::{EnvOverlay, Environment},
     launch::{
-        Found, LaunchPlan, Layout, Nodes, Program, Restarts, Role, Strategy, Threads, check, cpu,
-        environment,
+        self, Found, LaunchPlan, Layout, Nodes, Program, Restarts, Role, Strategy, Threads, check,
+        cpu, environment,
     },
-    settings::{self, AnyKey, Layer, Origin, Settings},
+    settings::{self, AnyKey, Layer, Origin, Settings, Sourced},
     topology::{Rendezvous, Topology},
 };
 
@@ -420,4 +420,135 @@ fn chosen_devices_reach_the_processes_and_all_means_nothing() {
     };
     assert_eq!(visible("1,3").as_deref(), Some("1,3"));
     assert_eq!(visible("all"), None);
+}
+
+#[test]
+fn the_cpu_takes_the_place_of_tpus_and_may_stand_beside_megatron() {
+    let of = |layers: Vec<Layer>| Strategy::of(&Settings::resolve(layers));
+    let on_cpu = flags(&[(&settings::CPU, "true")]);
+    let xla = file(&[(&settings::DISTRIBUTED_TYPE, "XLA")]);
+    assert_eq!(of(vec![xla.clone()]), Ok(Strategy::Tpu));
+    assert_eq!(of(vec![on_cpu, xla]), Ok(Strategy::Plain));
+    let megatron: (&dyn AnyKey, &str) = (&settings::USE_MEGATRON_LM, "true");
+    for device in [&settings::CPU, &settings::MULTI_GPU] {
+        let both = flags(&[(device, "true"), megatron]);
+        assert_eq!(of(vec![both]), Ok(Strategy::MegatronLm));
+    }
+    let two = flags(&[(&settings::USE_FSDP, "true"), megatron]);
+    assert!(matches!(of(vec![two]), Err(Error::Exclusive { .. })));
+}
+
+fn said_of_unused(layers: Vec<Layer>) -> Vec<String> {
+    let settings = Settings::resolve(layers);
+    let strategy = Strategy::of(&settings).unwrap();
+    let unused = launch::unused(&settings, strategy).into_iter();
+    unused
+        .map(|unused| format!("{} ({}): {}", unused.name, unused.origin, unused.why))
+        .collect()
+}
+
+#[test]
+fn a_group_whose_switch_is_off_has_no_effect() {
+    for (key, value, switch) in [
+        (&settings::ZERO_STAGE as &dyn AnyKey, "2", "--use_deepspeed"),
+        (&settings::FSDP_VERSION, "2", "--use_fsdp"),
+        (&settings::MEGATRON_LM_TP_DEGREE, "2", "--use_megatron_lm"),
+        (&settings::FP8_MARGIN, "1", "--mixed_precision fp8"),
+        (
+            &settings::PARALLELISM_TP_SIZE,
+            "2",
+            "--use_parallelism_config",
+        ),
+    ] {
+        let name = key.entry().name;
+        assert_eq!(
+            said_of_unused(vec![flags(&[(key, value)])]),
+            [format!("{name} (flag `--{name}`): without `{switch}`")]
+        );
+    }
+    let steps = flags(&[(&settings::GRADIENT_ACCUMULATION_STEPS, "4")]);
+    assert!(said_of_unused(vec![steps]).is_empty());
+    let on = flags(&[
+        (&settings::USE_DEEPSPEED, "true"),
+        (&settings::ZERO_STAGE, "2"),
+        (&settings::MIXED_PRECISION, "fp8"),
+        (&settings::FP8_MARGIN, "1"),
+    ]);
+    assert!(said_of_unused(vec![on]).is_empty());
+    // A section of a file that is about another kind of job.
+    let other = file(&[
+        (&settings::DISTRIBUTED_TYPE, "MULTI_GPU"),
+        (&settings::FSDP_VERSION, "2"),
+    ]);
+    assert_eq!(
+        said_of_unused(vec![other]),
+        ["fsdp_version (job.yaml:2): without `--use_fsdp`"]
+    );
+}
+
+#[test]
+fn what_nothing_reads_is_told_of_flags_and_not_of_files() {
+    let pairs: [(&dyn AnyKey, &str); 2] = [
+        (&settings::SAME_NETWORK, "true"),
+        (&settings::MONITOR_INTERVAL, "2"),
+    ];
+    assert_eq!(
+        said_of_unused(vec![flags(&pairs)]),
+        [
+            "same_network (flag `--same_network`): machines find each other wherever the address \
+             leads",
+            "monitor_interval (flag `--monitor_interval`): ends are noticed at once"
+        ]
+    );
+    assert!(said_of_unused(vec![file(&pairs)]).is_empty());
+}
+
+#[test]
+fn a_mesh_has_a_place_for_every_process() {
+    let mesh = [
+        (&settings::USE_PARALLELISM_CONFIG as &dyn AnyKey, "true"),
+        (&settings::PARALLELISM_DP_SHARD_SIZE, "2"),
+        (&settings::PARALLELISM_TP_SIZE, "3"),
+    ];
+    let check = |settings: &Settings, count| {
+        let origin = Origin::Flag("--num_processes".to_owned());
+        let value = size(count);
+        launch::check_mesh(settings, &Sourced { value, origin })
+    };
+    let settings = by_flags(&mesh);
+    assert_eq!(check(&settings, 6), Ok(()));
+    let error = check(&settings, 8).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`parallelism_config_dp_shard_size` (2, flag `--parallelism_config_dp_shard_size`) x \
+         `parallelism_config_tp_size` (3, flag `--parallelism_config_tp_size`) makes 6 processes, \
+         but `num_processes` is 8 (flag `--num_processes`)"
+    );
+    assert_eq!(
+        error.hint().unwrap(),
+        "choose sizes whose product is 8, or give `--num_processes 6`"
+    );
+    assert_eq!(check(&by_flags(&mesh[1..]), 8), Ok(()), "no mesh");
+    assert_eq!(check(&by_flags(&mesh[..1]), 8), Ok(()), "all sizes are 1");
+    let by_deepspeed = by_flags(&[mesh[0], (&settings::PARALLELISM_SP_SIZE, "2")]);
+    assert_eq!(check(&by_deepspeed, 8), Ok(()));
+}
+
+#[test]
+fn a_mesh_of_a_file_needs_version_2_of_fsdp_too() {
+    let check = |pairs: &[(&dyn AnyKey, &str)]| {
+        let settings = Settings::resolve([file(pairs)]);
+        check(&settings, Strategy::of(&settings).unwrap())
+    };
+    let size: (&dyn AnyKey, &str) = (&settings::PARALLELISM_TP_SIZE, "2");
+    let fsdp: (&dyn AnyKey, &str) = (&settings::DISTRIBUTED_TYPE, "FSDP");
+    assert_eq!(
+        check(&[size, fsdp]).unwrap_err().to_string(),
+        "`parallelism_config_tp_size` is `2` (job.yaml:1): expected together with version 2 of \
+         FSDP, which is `1` (default)"
+    );
+    assert_eq!(check(&[size, fsdp, (&settings::FSDP_VERSION, "2")]), Ok(()));
+    assert_eq!(check(&[size]), Ok(()), "copies of the model need no FSDP");
+    let megatron: (&dyn AnyKey, &str) = (&settings::DISTRIBUTED_TYPE, "MEGATRON_LM");
+    assert!(check(&[size, megatron]).is_err());
 }

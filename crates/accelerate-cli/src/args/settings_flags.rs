@@ -22,6 +22,7 @@ impl Args for SettingsFlags {
         let command = command.next_help_heading(None::<&'static str>);
         keys.into_iter()
             .fold(command, |command, key| command.arg(argument(key)))
+            .args(NEGATIONS.map(negation))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -37,6 +38,16 @@ impl FromArgMatches for SettingsFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (flag, name) in NEGATIONS {
+            if matches.get_flag(flag)
+                && let Some(key) = flags().find(|key| key.entry().name == name)
+            {
+                let origin = Origin::Flag(format!("--{flag}"));
+                self.0
+                    .give(key, &Value::Bool(false), origin)
+                    .map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))?;
+            }
+        }
         for key in flags() {
             let name = key.entry().name;
             if matches.value_source(name) != Some(ValueSource::CommandLine) {
@@ -49,6 +60,19 @@ impl FromArgMatches for SettingsFlags {
         }
         Ok(())
     }
+}
+
+/// Flags that turn a switch off, and its setting. The last one of the two wins.
+const NEGATIONS: [(&str, &str); 1] = [("no_tpu_cluster", "tpu_use_cluster")];
+
+fn negation((flag, name): (&'static str, &'static str)) -> Arg {
+    Arg::new(flag)
+        .long(flag)
+        .help(format!("Turn `--{name}` off"))
+        .help_heading(Group::Tpu.heading())
+        .hide_short_help(true)
+        .action(ArgAction::SetTrue)
+        .overrides_with(name)
 }
 
 /// Shows in the short help the groups that the words of the command line ask for, which it leaves
@@ -140,10 +164,13 @@ fn help(entry: &KeyEntry) -> String {
         [] => String::new(),
         choices => format!(" [{}]", choices.join(", ")),
     };
-    match entry.default.filter(|_| entry.flag != Flag::Switch) {
-        Some(default) => format!("{meaning}{choices} [default: {default}]"),
-        None => format!("{meaning}{choices}"),
-    }
+    let default = entry.default.filter(|_| entry.flag != Flag::Switch);
+    let default = default.map(|default| format!(" [default: {default}]"));
+    let no_effect = entry.no_effect.map_or("", |_| " (no effect here)");
+    format!(
+        "{meaning}{choices}{}{no_effect}",
+        default.unwrap_or_default()
+    )
 }
 
 fn value_name(entry: &KeyEntry) -> &'static str {

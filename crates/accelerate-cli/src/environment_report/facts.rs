@@ -1,6 +1,6 @@
 //! What there is to report, before it is put into words.
 
-use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::path::PathBuf;
 
 use accelerate_plan::{
     Result,
@@ -13,7 +13,10 @@ use super::{
     platform,
     python::{Package, Python, Torch},
 };
-use crate::machine::{Cores, Devices, Kind, Memory, Root};
+use crate::{
+    launch::find_on_path,
+    machine::{Cores, Devices, Kind, Memory, Root},
+};
 
 /// Everything that a report says, but for the config.
 #[derive(Debug)]
@@ -85,12 +88,7 @@ impl Facts {
 
 /// The first `accelerate` on the search path.
 fn location(env: &Environment) -> Option<PathBuf> {
-    let mut candidates = env.search_path().into_iter();
-    candidates.find_map(|folder| {
-        let path = folder.join("accelerate");
-        let file = path.metadata().ok()?;
-        (file.is_file() && file.permissions().mode() & 0o111 != 0).then_some(path)
-    })
+    find_on_path(env, &["accelerate"])
 }
 
 fn cann(root: &Root) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Values as Python writes them: people compare these lines with those of the original.
 
-use accelerate_plan::config::Value;
+use accelerate_plan::config::{Value, python_float};
 use indexmap::IndexMap;
 
 /// One line for each key that holds something, `- key: value`.
@@ -25,7 +25,7 @@ pub(super) fn repr_of(value: &Value) -> String {
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
         Value::Int(number) => number.to_string(),
-        Value::Float(number) => float(*number),
+        Value::Float(number) => python_float(*number),
         Value::Text(text) => quoted(text),
         Value::List(items) => {
             let items: Vec<_> = items.iter().map(repr_of).collect();
@@ -39,26 +39,6 @@ pub(super) fn repr_of(value: &Value) -> String {
             format!("{{{}}}", entries.join(", "))
         }
     }
-}
-
-/// The shortest text that gives the number back, with an exponent below 1e-4 and from 1e16 on.
-fn float(number: f64) -> String {
-    if !number.is_finite() {
-        // `inf` and `NaN` in Rust, `inf` and `nan` in Python.
-        return number.to_string().to_lowercase();
-    }
-    let short = format!("{number:e}");
-    let (digits, exponent) = short.split_once('e').unwrap_or((&short, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let plain = number.to_string();
-        return match plain.contains('.') {
-            true => plain,
-            false => format!("{plain}.0"),
-        };
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
 /// In single quotes, or in double ones if that saves escapes.

@@ -8,9 +8,13 @@
 mod download;
 
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
+};
+
+use accelerate_plan::{
+    config::{expand_home, hub_home},
+    env::{Environment, HF_HUB_CACHE, HF_HUB_OFFLINE, HUGGINGFACE_HUB_CACHE, truth},
 };
 
 use super::{
@@ -91,24 +95,19 @@ pub(crate) struct HubSettings {
 impl HubSettings {
     /// Those of this process; none where no folder is known.
     pub(crate) fn from_process() -> Option<Self> {
-        Self::read(|name| std::env::var_os(name), std::env::home_dir())
+        Self::read(&Environment::from_process())
     }
 
-    fn read(variable: impl Fn(&str) -> Option<OsString>, user: Option<PathBuf>) -> Option<Self> {
-        let set = |name| variable(name).filter(|value| !value.is_empty());
-        let path = |name| set(name).map(PathBuf::from);
-        let home = path("HF_HOME")
-            .or_else(|| Some(path("XDG_CACHE_HOME")?.join("huggingface")))
-            .or_else(|| Some(user?.join(".cache/huggingface")));
-        let cache = path("HF_HUB_CACHE")
-            .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
-            .or_else(|| Some(home.as_ref()?.join("hub")));
-        let offline = set("HF_HUB_OFFLINE").is_some_and(|value| {
-            let yes = ["1", "on", "yes", "true"];
-            value
-                .to_str()
-                .is_some_and(|v| yes.iter().any(|y| v.eq_ignore_ascii_case(y)))
-        });
+    fn read(env: &Environment) -> Option<Self> {
+        // What cannot be read is taken for not set.
+        let text = |variable| env.get(variable).ok().flatten();
+        let home = hub_home(env).ok().flatten();
+        let cache = text(&HF_HUB_CACHE).or_else(|| text(&HUGGINGFACE_HUB_CACHE));
+        let cache = match cache {
+            Some(cache) => expand_home(cache, env).ok().flatten(),
+            None => home.as_ref().map(|home| home.join("hub")),
+        };
+        let offline = text(&HF_HUB_OFFLINE).is_some_and(|value| truth(&value) == Some(true));
         Some(Self {
             cache: cache?,
             #[cfg(feature = "hub")]
@@ -194,26 +193,26 @@ mod tests {
 
     #[test]
     fn the_cache_is_where_python_has_it() {
-        let cache = |pairs: &[(&str, &str)]| {
-            let variable = |name: &str| {
-                let found = pairs.iter().find(|(key, _)| *key == name)?;
-                Some(OsString::from(found.1))
-            };
-            HubSettings::read(variable, Some("/home/u".into()))
-                .unwrap()
-                .cache
+        let home = ("HOME", "/home/u");
+        let read = |pairs: &[(&str, &str)]| {
+            HubSettings::read(&Environment::from_pairs(pairs.iter().copied()))
         };
-        assert_eq!(cache(&[]), Path::new("/home/u/.cache/huggingface/hub"));
-        assert_eq!(cache(&[("HF_HOME", "/h")]), Path::new("/h/hub"));
-        assert_eq!(
-            cache(&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "/c")]),
-            Path::new("/c")
-        );
-        assert_eq!(
-            cache(&[("XDG_CACHE_HOME", "/x")]),
-            Path::new("/x/huggingface/hub")
-        );
-        assert_eq!(HubSettings::read(|_| None, None), None);
+        for (pairs, folder) in [
+            (vec![home], "/home/u/.cache/huggingface/hub"),
+            (vec![("HF_HOME", "/h")], "/h/hub"),
+            (vec![home, ("HF_HOME", "~/h")], "/home/u/h/hub"),
+            (vec![("HF_HOME", "/h"), ("HF_HUB_CACHE", "/c")], "/c"),
+            (vec![home, ("HF_HUB_CACHE", "~/c")], "/home/u/c"),
+            (vec![home, ("HUGGINGFACE_HUB_CACHE", "/old")], "/old"),
+            (vec![("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
+        ] {
+            assert_eq!(read(&pairs).unwrap().cache, Path::new(folder), "{pairs:?}");
+        }
+        assert_eq!(read(&[]), None);
+        for (word, offline) in [("1", true), ("ON", true), ("0", false), ("2", false)] {
+            let settings = read(&[home, ("HF_HUB_OFFLINE", word)]).unwrap();
+            assert_eq!(settings.offline, offline, "{word}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use accelerate_plan::{
     Result,
-    config::Value,
+    config::{Value, inline_json},
     env::Environment,
     launch::{Found, Layout, Threads, cpu},
     settings::{
@@ -15,7 +15,7 @@ use accelerate_plan::{
 
 use super::step::Step;
 use crate::{
-    configuration::{Configuration, ConfigurationError, shown},
+    configuration::{Configuration, ConfigurationError},
     machine::{Cores, Devices, Root},
 };
 
@@ -95,7 +95,9 @@ pub(super) fn lines(settings: &Settings) -> Vec<String> {
             _ => None,
         });
     found
-        .map(|(name, value, why)| format!("`--{name}` was set to `{}` ({why})", shown(&value)))
+        .map(|(name, value, why)| {
+            format!("`--{name}` was set to `{}` ({why})", inline_json(&value))
+        })
         .collect()
 }
 

@@ -18,9 +18,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempPath};
 
-/// Names the file to the program.
-pub(crate) const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
-
 const NAME: &str = "error.json";
 
 /// More than this is not read.

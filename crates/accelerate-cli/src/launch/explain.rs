@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     io::{self, Write as _},
+    iter,
     process::ExitCode,
 };
 
@@ -17,8 +18,9 @@ use accelerate_plan::{
 
 use super::resolve::{Resolved, Way};
 use crate::{
-    configuration::{rows, shown},
+    configuration::{rows, settle_device},
     error::Result,
+    report,
 };
 
 /// Variables that the machines of a job agree on.
@@ -43,6 +45,9 @@ pub(crate) fn explain(resolved: &Resolved) -> Result<ExitCode> {
     let plan = resolved.way.plan();
     let mut text = String::new();
     section(&mut text, "settings", &settings(resolved));
+    if !resolved.unused.is_empty() {
+        section(&mut text, "without an effect", &resolved.unused);
+    }
     section(&mut text, "processes", &processes(resolved));
     let environment_of = match resolved.way {
         Way::Through { .. } => "environment of the command",
@@ -65,15 +70,12 @@ fn section(text: &mut String, title: &str, lines: &[String]) {
 
 /// What somebody chose, and what was chosen for them.
 fn settings(resolved: &Resolved) -> Vec<String> {
-    let chosen = rows(&resolved.settings, false);
-    let lines = chosen.iter().map(|row| {
-        format!(
-            "{} = {}  ({})",
-            row.entry.name,
-            shown(&row.value),
-            row.origin
-        )
-    });
+    let mut settings = resolved.settings.clone();
+    settle_device(&mut settings);
+    let chosen = rows(&settings, false);
+    let lines = chosen
+        .iter()
+        .map(|row| format!("{} = {}  ({})", row.name(), row.shown(), row.remark()));
     lines.chain(resolved.notes.iter().cloned()).collect()
 }
 
@@ -88,7 +90,7 @@ fn processes(resolved: &Resolved) -> Vec<String> {
                 lines.push("port: free now, chosen anew at the start".to_owned());
             }
         }
-        Way::Through { plan } => {
+        Way::Through { plan, .. } => {
             let launcher = plan.program.executable.display();
             lines.push(format!("started and numbered by `{launcher}`"));
         }
@@ -119,16 +121,8 @@ fn processes(resolved: &Resolved) -> Vec<String> {
 
 /// The command as a shell reads it.
 fn command(program: &Program) -> String {
-    let words = std::iter::once(program.executable.as_os_str())
-        .chain(program.arguments.iter().map(OsString::as_os_str));
-    let words = words.map(|word| {
-        let word = word.to_string_lossy();
-        match shlex::try_quote(&word) {
-            Ok(quoted) => quoted.into_owned(),
-            Err(_) => word.into_owned(),
-        }
-    });
-    words.collect::<Vec<_>>().join(" ")
+    let arguments = program.arguments.iter().map(OsString::as_os_str);
+    report::command(iter::once(program.executable.as_os_str()).chain(arguments))
 }
 
 /// What is not known before machines have met is named only.

@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use accelerate_plan::env::ERROR_FILE;
 use rustix::{
     process::{self, Pid, Resource, Rlimit, Signal},
     thread,
@@ -26,7 +27,7 @@ mod order;
 pub(crate) use order::{Order, Terms};
 
 use super::{
-    error_file::{ERROR_FILE, OwnErrorFile},
+    error_file::OwnErrorFile,
     keeper_news::{self, News},
     placement,
     signals::{self, Notice},
@@ -140,7 +141,7 @@ fn start(order: &Order, errors: Option<&OwnErrorFile>) -> io::Result<Pid> {
     if !terms.cpus.is_empty()
         && let Err(error) = placement::apply(&terms.cpus)
     {
-        let cpus = placement::to_text(&terms.cpus);
+        let cpus = &terms.cpus;
         report::say(&format!(
             "warning: cannot bind a rank to CPUs {cpus}, it runs on any\n  caused by: {error}\n"
         ));
@@ -150,7 +151,7 @@ fn start(order: &Order, errors: Option<&OwnErrorFile>) -> io::Result<Pid> {
         .args(arguments)
         .process_group(terms.group.map_or(0, NonZeroI32::get));
     if let Some(errors) = errors {
-        command.env(ERROR_FILE, errors.path());
+        command.env(ERROR_FILE.name(), errors.path());
     }
     let child = command.spawn()?;
     // A name of its own, for whoever looks at a list of processes.

@@ -8,11 +8,16 @@ use std::{
 };
 
 use accelerate_plan::{
-    env::MIXED_PRECISION,
-    launch::{LaunchPlan, Layout, Nodes as NodeCounts, Restarts, Role},
+    env::{
+        CONFIG_DS_FIELDS, CPU_AFFINITY, DEEPSPEED_CONFIG_FILE,
+        DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH, DEEPSPEED_OFFLOAD_PARAM_NVME_PATH,
+    },
+    launch::{
+        LaunchPlan, Layout, Nodes as NodeCounts, Restarts, Role, Strategy, environment, uses_mesh,
+    },
     settings::{
-        MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, RDZV_BACKEND, RDZV_CONF, RdzvBackend,
-        Settings,
+        MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_PROCESSES, NUM_PROCESSES_PER_MACHINE,
+        RDZV_BACKEND, RdzvBackend, Settings, TABLE,
     },
     topology::Rendezvous,
 };
@@ -48,15 +53,23 @@ pub(crate) struct Machines {
     /// Keeps the port for rank 0, if that is a process of this machine.
     reservation: Option<Reservation>,
     interrupt: Interrupt,
-    /// Whether the places of all machines are told.
-    debug: bool,
+    talk: Talk,
+}
+
+/// What is said while machines meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Talk {
+    /// Nothing at all.
+    pub(crate) quiet: bool,
+    /// The places of all machines, too.
+    pub(crate) debug: bool,
 }
 
 impl Machines {
     /// A job whose ranks on this machine follow `plan`, as soon as the machines have met.
-    pub(crate) fn new(plan: LaunchPlan, request: JoinRequest, debug: bool) -> Self {
+    pub(crate) fn new(plan: LaunchPlan, request: JoinRequest, talk: Talk) -> Self {
         Self {
-            debug,
+            talk,
             plan,
             request,
             nodes: None,
@@ -117,7 +130,12 @@ impl Machines {
 impl Rounds for Machines {
     fn next(&mut self, call: &Call) -> Result<LaunchPlan> {
         let _watch = InterruptWatch::start(call, self.interrupt.clone());
-        let mut tell = |waiting: &Waiting| report::note(&waiting.to_string(), &[]);
+        let talk = self.talk;
+        let mut tell = |waiting: &Waiting| {
+            if !talk.quiet {
+                report::note(&waiting.to_string(), &[]);
+            }
+        };
         let nodes = match &mut self.nodes {
             Some(nodes) => nodes,
             empty => empty.insert(Nodes::join(
@@ -133,7 +151,7 @@ impl Rounds for Machines {
                 outside.peer_failed(event.to_string());
             }
         });
-        if self.debug {
+        if talk.debug && !talk.quiet {
             report::note("the machines have met:", &describe(&round));
         }
         self.take_place(round).ok_or(Error::BadRound)
@@ -203,7 +221,7 @@ fn describe(round: &Round) -> Vec<String> {
     } = round;
     let places = round.hosts.iter().zip(&round.counts).enumerate();
     let places =
-        places.map(|(node, (host, count))| format!("node {node} on {host}: {count} processes"));
+        places.map(|(node, (host, count))| format!("node {node} on {host}: processes: {count}"));
     let this = format!(
         "attempt {number}: this is node {node_rank} of {num_nodes}, its ranks begin at {base_rank} of \
          {world_size}"
@@ -238,19 +256,30 @@ impl InterruptWatch {
     }
 }
 
+/// What a machine asks of the others is made from this.
+pub(crate) struct Wish<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) strategy: Strategy,
+    pub(crate) layout: &'a Layout,
+    pub(crate) plan: &'a LaunchPlan,
+    /// What `rdzv_conf` says.
+    pub(crate) options: &'a Options,
+}
+
 /// What this machine wants of the others; `met_at` is where they meet if the settings do not say it.
 ///
 /// # Errors
 /// [`Error::MissingForMachines`] if something is not said that only the user knows, or an address
-/// or detail cannot be read.
-pub(crate) fn request(
-    settings: &Settings,
-    layout: &Layout,
-    plan: &LaunchPlan,
-    met_at: Option<Rendezvous>,
-) -> Result<JoinRequest> {
+/// cannot be read; [`Error::UnevenByArrival`].
+pub(crate) fn request(wish: &Wish<'_>, met_at: Option<Rendezvous>) -> Result<JoinRequest> {
+    let Wish {
+        settings,
+        layout,
+        plan,
+        options,
+        ..
+    } = wish;
     let backend = settings.get(&RDZV_BACKEND).unwrap_or(RdzvBackend::Static);
-    let options = Options::parse(&settings.get(&RDZV_CONF).unwrap_or_default())?;
     let missing = |what| Error::MissingForMachines {
         what,
         num_machines: layout.num_machines,
@@ -261,9 +290,12 @@ pub(crate) fn request(
                 .machine_rank
                 .ok_or_else(|| missing(MACHINE_RANK.name()))?,
         },
-        RdzvBackend::C10d => Backend::C10d {
-            is_host: options.is_host,
-        },
+        RdzvBackend::C10d => {
+            even_by_arrival(settings, layout)?;
+            Backend::C10d {
+                is_host: options.is_host,
+            }
+        }
     };
     let (address, default_port) = met_at.map_or_else(
         || (None, Rendezvous::default().port),
@@ -276,7 +308,7 @@ pub(crate) fn request(
     let endpoint = Endpoint::parse(&address, Some(port.unwrap_or(default_port)))?;
     Ok(JoinRequest {
         run_id: RUN_ID.to_owned(),
-        timing: Timing::new(backend, &options),
+        timing: Timing::new(backend, options),
         backend,
         endpoint,
         num_nodes: layout.num_machines,
@@ -284,22 +316,71 @@ pub(crate) fn request(
         role: plan.role.name.clone(),
         host: host_name(),
         local_address: None,
-        view: view(layout, plan),
+        view: view(wish),
     })
 }
 
-fn view(layout: &Layout, plan: &LaunchPlan) -> NodeView {
-    let precision = plan.shared.get(MIXED_PRECISION.name()).unwrap_or_default();
+/// Machines that get their numbers as they come do not know who of them has one process more.
+fn even_by_arrival(settings: &Settings, layout: &Layout) -> Result<()> {
+    let is_known =
+        layout.machine_rank.is_some() || settings.given(&NUM_PROCESSES_PER_MACHINE).is_some();
+    match layout.total {
+        Some(total) if !is_known && total.get() % layout.num_machines != 0 => {
+            Err(Error::UnevenByArrival {
+                total,
+                origin: settings.origin(&NUM_PROCESSES).clone(),
+                num_machines: layout.num_machines,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What processes are told, but may be told differently on each machine.
+static OF_ONE_MACHINE: [&str; 5] = [
+    CPU_AFFINITY.name(),
+    // Says which settings stand in a file; one machine may have flags for them.
+    CONFIG_DS_FIELDS.name(),
+    DEEPSPEED_CONFIG_FILE.name(),
+    DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH.name(),
+    DEEPSPEED_OFFLOAD_PARAM_NVME_PATH.name(),
+];
+
+/// What must be the same on all machines: the job, and everything that the settings tell its
+/// processes.
+fn view(wish: &Wish<'_>) -> NodeView {
+    let Wish {
+        settings,
+        strategy,
+        layout,
+        plan,
+        ..
+    } = wish;
     let view = NodeView::default()
         .with("num_machines", layout.num_machines)
         .with("max_restarts", plan.restarts.allowed)
         .with("program", &plan.program.name)
-        .with("mixed_precision", precision)
+        .with("strategy", strategy.in_one_word())
+        .with("use_cpu", plan.cpu)
+        .with("use_parallelism_config", uses_mesh(settings))
         .with("version", env!("CARGO_PKG_VERSION"));
-    match layout.total {
+    let view = match layout.total {
         Some(total) => view.with("num_processes", total),
         None => view,
-    }
+    };
+    let told = environment(settings, *strategy, plan.cpu, None);
+    told.iter()
+        .filter(|(variable, _)| !OF_ONE_MACHINE.contains(variable))
+        .fold(view, |view, (variable, text)| {
+            view.with_new(name_of(variable), text)
+        })
+}
+
+/// The setting that a variable tells of, else the variable.
+fn name_of(variable: &'static str) -> &'static str {
+    let mut entries = TABLE.iter().map(|key| key.entry());
+    let setting = entries.find(|entry| entry.variable == Some(variable));
+    setting.map_or(variable, |entry| entry.name)
 }
 
 fn host_name() -> String {

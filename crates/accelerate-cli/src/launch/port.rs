@@ -88,7 +88,7 @@ impl Reservation {
 }
 
 /// Binds a port on all addresses of both families, or of IPv4 where there is no IPv6.
-fn bind(port: u16, shared: bool) -> io::Result<OwnedFd> {
+pub(crate) fn bind(port: u16, shared: bool) -> io::Result<OwnedFd> {
     match bind_to((Ipv6Addr::UNSPECIFIED, port).into(), shared) {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             bind_to((Ipv4Addr::UNSPECIFIED, port).into(), shared)

@@ -33,6 +33,8 @@ pub(crate) struct Located {
     pub(crate) program: Program,
     /// The interpreter, if the program is written in Python.
     pub(crate) python: Option<PathBuf>,
+    /// Whether it is a script that chooses its Python itself, which is to write through at once.
+    pub(crate) needs_unbuffered: bool,
 }
 
 /// Finds the program that `command` names. Python writes through at once if its output is `piped`.
@@ -46,15 +48,22 @@ pub(crate) fn locate(
         program: String::new(),
         folder: PathBuf::from("."),
     })?;
-    let executable = match kind {
+    let (executable, needs_unbuffered) = match kind {
         Kind::PythonModule => return python(Some("-m"), name, arguments, env, piped),
-        Kind::AsIs => find(name, env)?,
+        Kind::AsIs => (find(name, env)?, false),
         Kind::Recognise => {
             let path = find(name, env)?;
-            if !runs_by_itself(&path)? {
-                return python(None, path.as_os_str(), arguments, env, piped);
+            match Nature::of(&path)? {
+                Nature::Python => {
+                    return python(None, as_typed(name, &path), arguments, env, piped);
+                }
+                // Somebody who names an interpreter means it for this script too.
+                Nature::ChoosesPython if env.get(&PYTHON_EXEC)?.is_some() => {
+                    return python(None, as_typed(name, &path), arguments, env, piped);
+                }
+                Nature::ChoosesPython => (path, piped),
+                Nature::Program => (path, false),
             }
-            path
         }
     };
     if !is_executable(&executable) {
@@ -68,6 +77,7 @@ pub(crate) fn locate(
     Ok(Located {
         program,
         python: None,
+        needs_unbuffered,
     })
 }
 
@@ -91,42 +101,91 @@ fn find(name: &OsStr, env: &Environment) -> Result<PathBuf> {
             Path::new(".").join(path)
         });
     }
-    let candidates = env.search_path();
-    candidates
-        .iter()
-        .filter(|_| !names_a_folder)
-        .map(|folder| folder.join(path))
-        .find(|candidate| is_executable(candidate))
-        .ok_or_else(|| Error::ProgramMissing {
-            program: name.display().to_string(),
-            folder: std::env::current_dir().unwrap_or_default(),
-        })
+    let on_path = (!names_a_folder).then(|| find_on_path(env, &[name]));
+    on_path.flatten().ok_or_else(|| Error::ProgramMissing {
+        program: name.display().to_string(),
+        folder: std::env::current_dir().unwrap_or_default(),
+    })
 }
 
-/// Whether the system can run a file without an interpreter that we would have to choose.
-fn runs_by_itself(path: &Path) -> Result<bool> {
-    const ELF: &[u8] = b"\x7fELF";
-    const MACH_O: [[u8; 4]; 3] = [
-        [0xcf, 0xfa, 0xed, 0xfe],
-        [0xca, 0xfe, 0xba, 0xbe],
-        [0xfe, 0xed, 0xfa, 0xcf],
-    ];
-    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
-    if matches!(extension, "py" | "pyc" | "pyz" | "zip") || path.is_dir() {
-        return Ok(false);
+/// A script in the working folder keeps its name: Python shows it to the program.
+fn as_typed<'a>(name: &'a OsStr, found: &'a Path) -> &'a OsStr {
+    // Python would take a name that begins with a dash for a flag.
+    let is_kept = Path::new(name).exists() && !name.as_encoded_bytes().starts_with(b"-");
+    match is_kept {
+        true => name,
+        false => found.as_os_str(),
     }
-    let start = first_bytes(path).map_err(|source| Error::ProgramUnreadable {
-        path: path.into(),
-        source,
-    })?;
-    let is_binary = start == ELF || MACH_O.iter().any(|magic| start == magic);
-    Ok(is_binary || start.starts_with(b"#!") && is_executable(path))
+}
+
+/// What has to be done to run a file.
+enum Nature {
+    /// The system runs it, or would if it were executable.
+    Program,
+    /// A script that the system runs, and that names Python as its interpreter.
+    ChoosesPython,
+    /// It is given to Python.
+    Python,
+}
+
+impl Nature {
+    fn of(path: &Path) -> Result<Self> {
+        const ELF: &[u8] = b"\x7fELF";
+        const MACH_O: [&[u8]; 3] = [
+            &[0xcf, 0xfa, 0xed, 0xfe],
+            &[0xca, 0xfe, 0xba, 0xbe],
+            &[0xfe, 0xed, 0xfa, 0xcf],
+        ];
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        if matches!(extension, "py" | "pyc" | "pyz" | "zip") || path.is_dir() {
+            return Ok(Self::Python);
+        }
+        let start = first_bytes(path).map_err(|source| Error::ProgramUnreadable {
+            path: path.into(),
+            source,
+        })?;
+        let is_binary =
+            start.starts_with(ELF) || MACH_O.iter().any(|magic| start.starts_with(magic));
+        let names_python = first_line(&start).map(|line| line.contains("python"));
+        Ok(match names_python {
+            None if is_binary => Self::Program,
+            None => Self::Python,
+            Some(true) if is_executable(path) => Self::ChoosesPython,
+            Some(true) => Self::Python,
+            Some(false) => Self::Program,
+        })
+    }
+}
+
+/// The line that names the interpreter of a script, if there is one.
+fn first_line(start: &[u8]) -> Option<String> {
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    Some(String::from_utf8_lossy(line).into_owned())
 }
 
 fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    /// No system reads more of the line that names the interpreter.
+    const MOST: u64 = 256;
     let mut start = Vec::new();
-    File::open(path)?.take(4).read_to_end(&mut start)?;
+    File::open(path)?.take(MOST).read_to_end(&mut start)?;
     Ok(start)
+}
+
+/// The first executable on the search path that has one of these names; an earlier name wins.
+pub(crate) fn find_on_path<S: AsRef<Path>>(env: &Environment, names: &[S]) -> Option<PathBuf> {
+    find_in(&env.search_path(), names)
+}
+
+fn find_in<S: AsRef<Path>>(folders: &[PathBuf], names: &[S]) -> Option<PathBuf> {
+    names.iter().find_map(|name| {
+        folders
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|candidate| is_executable(candidate))
+    })
 }
 
 pub(crate) fn is_executable(path: &Path) -> bool {
@@ -158,7 +217,11 @@ fn python(
         executable,
         arguments,
     };
-    Ok(Located { program, python })
+    Ok(Located {
+        program,
+        python,
+        needs_unbuffered: false,
+    })
 }
 
 /// `PYTHON_EXEC`, else `python` of the active environment, else `python` or `python3` on the path.
@@ -173,13 +236,7 @@ pub(crate) fn interpreter(env: &Environment) -> Result<Option<PathBuf>> {
         .get(&VIRTUAL_ENV)?
         .map(|folder| Path::new(&folder).join("bin"));
     let folders: Vec<PathBuf> = active.into_iter().chain(env.search_path()).collect();
-    let on_path = |name: &str| {
-        folders
-            .iter()
-            .map(|folder| folder.join(name))
-            .find(|candidate| is_executable(candidate))
-    };
-    Ok(on_path("python").or_else(|| on_path("python3")))
+    Ok(find_in(&folders, &["python", "python3"]))
 }
 
 #[cfg(test)]

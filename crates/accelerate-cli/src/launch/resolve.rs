@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use accelerate_plan::{
-    env::{CONFIG_DS_FIELDS, EnvOverlay, Environment, PYTHONPATH, WORLD_INFO},
+    env::{CONFIG_DS_FIELDS, EnvOverlay, Environment, PYTHONPATH, PYTHONUNBUFFERED, WORLD_INFO},
     launch::{
-        Found, LaunchPlan, Layout, Nodes, Restarts, Role, Strategy, Threads, check, cpu,
-        environment,
+        Found, LaunchPlan, Layout, Nodes, Restarts, Role, Strategy, Threads, check, check_mesh,
+        cpu, environment,
     },
     settings::{self, Origin, Settings, Sourced},
     topology::{LOOPBACK, Rendezvous},
@@ -19,13 +19,14 @@ use super::{
         self,
         deepspeed::{Route, node::NodeShare},
     },
-    machines::{self, Machines},
+    machines::{self, Machines, Talk, Wish},
     placement::Placement,
     port::Reservation,
     program::{self, Kind, Located},
+    rendezvous,
     step::{self, Step},
     streams::Streams,
-    through,
+    through, unused,
 };
 use crate::{
     args::LaunchArgs,
@@ -43,6 +44,8 @@ pub(crate) struct Resolved {
     pub(crate) handling: Handling,
     /// What else was found out or decided, one line each.
     pub(crate) notes: Vec<String>,
+    /// What was given and changes nothing, one line each.
+    pub(crate) unused: Vec<String>,
 }
 
 /// Who starts which processes.
@@ -52,7 +55,11 @@ pub(crate) enum Way {
     /// This launcher those of this machine, others those of other machines.
     Machines(Box<Machines>),
     /// Another launcher, which is the only process of this plan.
-    Through { plan: Box<LaunchPlan> },
+    Through {
+        plan: Box<LaunchPlan>,
+        /// Keeps the port of rank 0, if that runs here and nobody named a port.
+        reservation: Option<Reservation>,
+    },
 }
 
 /// The port at which the processes of one machine meet.
@@ -67,7 +74,7 @@ impl Way {
     /// What runs on this machine, as far as it is known before others have been met.
     pub(crate) fn plan(&self) -> &LaunchPlan {
         match self {
-            Self::Here { plan, .. } | Self::Through { plan } => plan,
+            Self::Here { plan, .. } | Self::Through { plan, .. } => plan,
             Self::Machines(machines) => machines.plan(),
         }
     }
@@ -108,7 +115,10 @@ struct Decision<'a> {
     cpu: bool,
     devices: Devices,
     layout: Layout,
+    /// What `rdzv_conf` says.
+    rendezvous: rendezvous::Options,
     notes: Vec<String>,
+    unused: Vec<String>,
 }
 
 impl<'a> Decision<'a> {
@@ -131,6 +141,15 @@ impl<'a> Decision<'a> {
                 },
             )?,
         };
+        if let Some(world_size) = world_size(&settings, step, &layout, strategy) {
+            check_mesh(&settings, &world_size)?;
+        }
+        let text = settings.get(&settings::RDZV_CONF).unwrap_or_default();
+        let rendezvous = rendezvous::Options::parse(&text)?;
+        let mut unused = unused::lines(&settings, strategy, &rendezvous);
+        if args.output.tee.is_some() && args.output.log_dir.is_none() {
+            unused.push("`--tee`: no files are written without `--log_dir`".to_owned());
+        }
         detected::note_processes(&mut settings, step, &layout);
         Ok(Self {
             args,
@@ -140,6 +159,8 @@ impl<'a> Decision<'a> {
             cpu,
             devices,
             layout,
+            rendezvous,
+            unused,
             notes: step.describe().into_iter().collect(),
         })
     }
@@ -148,12 +169,16 @@ impl<'a> Decision<'a> {
         let is_several = self.layout.local.get() > 1 || self.layout.num_machines.get() > 1;
         let located = program::locate(&self.args.command, kind(self.args)?, self.env, is_several)?;
         let mut shared = self.shared()?;
+        if located.needs_unbuffered && self.env.get(&PYTHONUNBUFFERED)?.is_none() {
+            shared.set(&PYTHONUNBUFFERED, &"1".to_owned());
+        }
         let mut share = None;
         let threads = self.threads()?;
         if matches!(step, Step::Alone) {
-            match self.route(&located, &shared, threads)? {
+            let port = self.port_for_mpi()?;
+            match self.route(&located, &shared, threads, port.as_ref())? {
                 Route::Agent => {}
-                Route::Outer(outer) => return self.through(outer),
+                Route::Outer(outer) => return self.through(outer, port),
                 Route::Node(node) => share = Some(self.take_share(node, &mut shared)),
             }
         }
@@ -185,6 +210,7 @@ impl<'a> Decision<'a> {
             way,
             handling,
             notes: self.notes,
+            unused: self.unused,
         })
     }
 
@@ -198,7 +224,24 @@ impl<'a> Decision<'a> {
         share.master
     }
 
-    fn route(&self, located: &Located, shared: &EnvOverlay, threads: Threads) -> Result<Route> {
+    /// Ranks that MPI starts on this machine alone meet at a free port, if nobody named one.
+    fn port_for_mpi(&self) -> Result<Option<Reservation>> {
+        let hostfile = self.settings.get(&settings::MPIRUN_HOSTFILE);
+        let is_here =
+            self.layout.num_machines.get() == 1 && hostfile.is_some_and(|path| !path.is_empty());
+        match self.settings.get(&settings::MAIN_PROCESS_PORT).unwrap_or(0) {
+            0 if is_here => Reservation::new(0).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn route(
+        &self,
+        located: &Located,
+        shared: &EnvOverlay,
+        threads: Threads,
+        port: Option<&Reservation>,
+    ) -> Result<Route> {
         through::route(&through::Question {
             settings: &self.settings,
             strategy: self.strategy,
@@ -208,15 +251,26 @@ impl<'a> Decision<'a> {
             command: &self.args.command,
             shared,
             threads,
+            port: port.map(Reservation::port),
             env: self.env,
         })
     }
 
     fn way(&self, mut plan: LaunchPlan, step: &Step, met_at: Option<Rendezvous>) -> Result<Way> {
         if self.layout.num_machines.get() > 1 {
-            let debug = self.settings.is_on(&settings::DEBUG);
-            let request = machines::request(&self.settings, &self.layout, &plan, met_at)?;
-            return Ok(Way::Machines(Box::new(Machines::new(plan, request, debug))));
+            let talk = Talk {
+                quiet: self.args.quiet,
+                debug: self.settings.is_on(&settings::DEBUG),
+            };
+            let wish = Wish {
+                settings: &self.settings,
+                strategy: self.strategy,
+                layout: &self.layout,
+                plan: &plan,
+                options: &self.rendezvous,
+            };
+            let request = machines::request(&wish, met_at)?;
+            return Ok(Way::Machines(Box::new(Machines::new(plan, request, talk))));
         }
         if let Step::EachTaskIsARank(cluster) = step {
             plan.shared
@@ -252,7 +306,11 @@ impl<'a> Decision<'a> {
     }
 
     /// Another launcher starts the ranks; to us it is a job of one process.
-    fn through(mut self, outer: hosts::Outer) -> Result<Resolved> {
+    fn through(
+        mut self,
+        outer: hosts::Outer,
+        reservation: Option<Reservation>,
+    ) -> Result<Resolved> {
         self.notes.extend(outer.notes.iter().cloned());
         self.layout.local = NonZeroUsize::MIN;
         let handling = self.handling()?;
@@ -281,9 +339,11 @@ impl<'a> Decision<'a> {
             strategy: self.strategy,
             way: Way::Through {
                 plan: Box::new(plan),
+                reservation,
             },
             handling,
             notes: self.notes,
+            unused: self.unused,
         })
     }
 
@@ -298,7 +358,9 @@ impl<'a> Decision<'a> {
         let workaround = nccl_workaround(&Root::machine(), &self.devices, self.env)?;
         if let Some(NcclWorkaround { overlay, why }) = workaround {
             shared.extend(&overlay);
-            report::note(&why, &[]);
+            if !self.args.quiet {
+                report::note(&why, &[]);
+            }
         }
         if self.strategy == Strategy::DeepSpeed {
             let folder = std::env::current_dir().unwrap_or_default();
@@ -368,10 +430,36 @@ impl<'a> Decision<'a> {
                 let root = Root::machine();
                 let cores = Cores::read(&root);
                 let numa = Numa::read(&root, &cores.allowed, &self.devices);
-                let lists = numa.placement(self.layout.local.get());
-                Placement::new(lists.iter().map(|cpus| cpus.iter().collect()).collect())
+                Placement::new(numa.placement(self.layout.local.get()))
             })
     }
+}
+
+/// Processes of the job on all machines, where that is known before machines have met or another
+/// launcher was asked.
+fn world_size(
+    settings: &Settings,
+    step: &Step,
+    layout: &Layout,
+    strategy: Strategy,
+) -> Option<Sourced<NonZeroUsize>> {
+    if let Step::EachTaskIsARank(cluster) = step {
+        let world = cluster.world_size();
+        return Some(Sourced {
+            value: world.value,
+            origin: Origin::Variable(world.variable),
+        });
+    }
+    if let Some(value) = layout.total {
+        let origin = settings.origin(&settings::NUM_PROCESSES).clone();
+        return Some(Sourced { value, origin });
+    }
+    let may_have_hosts =
+        strategy == Strategy::DeepSpeed || settings.given(&settings::MPIRUN_HOSTFILE).is_some();
+    (layout.num_machines.get() == 1 && !may_have_hosts).then(|| Sourced {
+        value: layout.local,
+        origin: layout.origin.clone(),
+    })
 }
 
 fn kind(args: &LaunchArgs) -> Result<Kind> {

@@ -10,14 +10,17 @@ use std::{
 };
 
 use accelerate_plan::{
-    env::{EnvOverlay, MAX_RESTARTS, RESTART_COUNT, RUN_ID},
+    env::{
+        ERROR_FILE, EnvOverlay, Environment, MAX_RESTARTS, PYTHONFAULTHANDLER, RESTART_COUNT,
+        RUN_ID, Variable,
+    },
     launch::{LaunchPlan, PlannedRank},
 };
 use rustix::process::{self, Pid};
 
 use super::{
     arguments,
-    error_file::{ERROR_FILE, ErrorFile},
+    error_file::ErrorFile,
     keeper::{Order, Terms},
     log_files::RankFolder,
     memory_kills,
@@ -25,10 +28,10 @@ use super::{
     supervisor::Supervisor,
     tree::Exit,
 };
-use crate::error::{Error, Result};
-
-/// Lets Python print its stacks when SIGABRT ends it.
-const FAULT_HANDLER: &str = "PYTHONFAULTHANDLER";
+use crate::{
+    error::{Error, Result},
+    machine::CpuList,
+};
 
 /// All ranks of this machine, started once.
 #[derive(Debug)]
@@ -89,6 +92,7 @@ impl Attempt {
         let shares_terminal = is_alone && io::stdin().is_terminal();
         let starter = Starter {
             supervisor,
+            env: Environment::from_process(),
             number,
             piping: Piping {
                 passage: Passage::choose(is_alone, supervisor.logs.is_some()),
@@ -105,7 +109,7 @@ impl Attempt {
                     grace: supervisor.handling.grace,
                     group: shares_terminal.then(|| process::getpgrp().as_raw_nonzero()),
                     news: supervisor.keepers.address(),
-                    cpus: Vec::new(),
+                    cpus: CpuList::default(),
                     errors: None,
                 },
                 command: iter::once(plan.program.executable.clone().into_os_string())
@@ -129,6 +133,8 @@ impl Attempt {
 
 struct Starter<'a> {
     supervisor: &'a Supervisor<'a>,
+    /// What the ranks inherit.
+    env: Environment,
     number: usize,
     piping: Piping<'a>,
     /// The same for all ranks, but for the CPUs, the error file and placeholders in arguments.
@@ -161,7 +167,7 @@ impl Starter<'_> {
         let is_alone = planned.topology.world_size() == 1;
         let error = match &logs {
             Some(folder) => Some(ErrorFile::in_folder(&folder.path)),
-            None if is_alone && std::env::var_os(ERROR_FILE).is_some() => None,
+            None if is_alone && self.is_set(&ERROR_FILE) => None,
             // A rank without such a file is a lesser evil than none.
             None => ErrorFile::kept().ok(),
         };
@@ -213,25 +219,30 @@ impl Starter<'_> {
             }
         }
         if let Some(placement) = placement {
-            order.terms.cpus = placement.of(local_rank).to_vec();
+            order.terms.cpus = placement.of(local_rank);
         }
         order.terms.errors = errors.and_then(ErrorFile::terms).cloned();
         let mut command = order.command()?;
         match errors {
-            Some(ErrorFile::Logged(path)) => command.env(ERROR_FILE, path),
+            Some(ErrorFile::Logged(path)) => command.env(ERROR_FILE.name(), path),
             // What an outer launcher says stays in force.
             None if planned.topology.world_size() == 1 => &mut command,
             // The keeper names it.
-            Some(ErrorFile::Kept { .. }) | None => command.env_remove(ERROR_FILE),
+            Some(ErrorFile::Kept { .. }) | None => command.env_remove(ERROR_FILE.name()),
         };
         command.envs(self.overlay(planned).iter());
-        if handling.time_limit.is_some() && std::env::var_os(FAULT_HANDLER).is_none() {
-            command.env(FAULT_HANDLER, "1");
+        if handling.time_limit.is_some() && !self.is_set(&PYTHONFAULTHANDLER) {
+            command.env(PYTHONFAULTHANDLER.name(), "1");
         }
         if planned.topology.world_size() > 1 {
             command.stdin(stdin_of(local_rank));
         }
         Ok(command)
+    }
+
+    /// Whether the ranks inherit a variable; one that cannot be read is set too.
+    fn is_set(&self, variable: &Variable<String>) -> bool {
+        !matches!(self.env.get(variable), Ok(None))
     }
 
     /// What the plan says, and what only the attempt knows.

@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use accelerate_plan::{
     cluster::{Cluster, ClusterError},
     config::Value,
-    env::{EnvOverlay, Environment, MASTER_ADDR, MASTER_PORT},
+    env::{EnvOverlay, Environment, Found, MASTER_ADDR, MASTER_PORT},
     launch::Layout,
     settings::{
-        self, Given, Layer, MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_MACHINES,
-        NUM_PROCESSES, Origin, Settings, Sourced,
+        Given, Layer, MACHINE_RANK, MAIN_PROCESS_IP, MAIN_PROCESS_PORT, NUM_MACHINES,
+        NUM_PROCESSES, NUM_PROCESSES_PER_MACHINE, Origin, Settings, Sourced,
     },
     topology::{Rendezvous, Topology},
 };
@@ -126,23 +126,33 @@ impl Step {
     }
 }
 
-/// One process, if nobody asked for another number of them.
+/// One process, if nobody asked for another number of processes or machines, or for another place.
+///
+/// # Errors
+/// [`Error::ClusterDisagrees`].
 pub(crate) fn one_of_many(settings: &Settings, cluster: &Cluster) -> Result<Layout> {
     let world = cluster.world_size();
-    if let Some(given) = settings.given(&settings::NUM_PROCESSES)
-        && !is_in_file(&given.origin)
-    {
-        let given = Sourced {
-            value: given.value.get(),
+    let size = |key| {
+        let given = settings.given(key)?;
+        Some(Sourced {
+            value: NonZeroUsize::get(given.value),
             origin: given.origin,
-        };
-        agree(
-            NUM_PROCESSES.name(),
-            given,
-            world.value.get(),
-            world.variable,
-        )?;
+        })
+    };
+    let processes = Found {
+        variable: world.variable,
+        value: world.value.get(),
+    };
+    let claims = [
+        (&NUM_PROCESSES, Some(processes)),
+        (&NUM_MACHINES, cluster.nodes()),
+        (&NUM_PROCESSES_PER_MACHINE, cluster.local_world_size()),
+    ];
+    for (key, found) in claims {
+        agree_if_known(key.name(), size(key), found)?;
     }
+    let rank = settings.given(&MACHINE_RANK);
+    agree_if_known(MACHINE_RANK.name(), rank, cluster.node_rank())?;
     Ok(Layout {
         local: NonZeroUsize::MIN,
         origin: Origin::Variable(world.variable),
@@ -150,6 +160,20 @@ pub(crate) fn one_of_many(settings: &Settings, cluster: &Cluster) -> Result<Layo
         machine_rank: Some(0),
         total: None,
     })
+}
+
+/// What a file says is for jobs that no manager started.
+fn agree_if_known(
+    name: &'static str,
+    given: Option<Sourced<usize>>,
+    found: Option<Found<usize>>,
+) -> Result<()> {
+    match (given, found) {
+        (Some(given), Some(found)) if !is_in_file(&given.origin) => {
+            agree(name, given, found.value, found.variable)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_in_file(origin: &Origin) -> bool {
@@ -180,7 +204,7 @@ pub(crate) fn place(
     settings: &Settings,
     env: &Environment,
 ) -> Result<EnvOverlay> {
-    let local = |found: Option<accelerate_plan::env::Found<usize>>| found.map(|found| found.value);
+    let local = |found: Option<Found<usize>>| found.map(|found| found.value);
     let nodes = cluster.nodes().map_or(1, |nodes| nodes.value);
     let told = cluster.rendezvous().filter(|_| nodes > 1);
     let default = told.unwrap_or_default();

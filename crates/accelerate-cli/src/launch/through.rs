@@ -3,11 +3,11 @@
 use std::{
     ffi::OsString,
     num::{NonZeroU16, NonZeroUsize},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use accelerate_plan::{
-    config::Value,
+    config::{self, Value, inline_json},
     env::{CCL_WORKER_COUNT, EnvOverlay, Environment, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS},
     launch::{Layout, Strategy, Threads},
     settings::{
@@ -26,10 +26,7 @@ use super::{
     },
     program::Located,
 };
-use crate::{
-    configuration::shown,
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
 
 /// Settings that each machine is told in another way.
 const NOT_FOR_NODES: [&str; 12] = [
@@ -58,6 +55,8 @@ pub(super) struct Question<'a> {
     pub(super) command: &'a [OsString],
     pub(super) shared: &'a EnvOverlay,
     pub(super) threads: Threads,
+    /// A free port of this machine, for ranks that MPI starts on it.
+    pub(super) port: Option<NonZeroU16>,
     pub(super) env: &'a Environment,
 }
 
@@ -74,7 +73,7 @@ pub(super) fn route(question: &Question<'_>) -> Result<Route> {
     };
     if let Some(hostfile) = text(question.settings, &MPIRUN_HOSTFILE) {
         let request = mpirun::Request {
-            hostfile: &expand_home(&hostfile),
+            hostfile: &expand_home(&hostfile, question.env)?,
             num_processes: question.layout.total,
             num_machines: question.layout.num_machines,
             program: &question.located.program,
@@ -105,6 +104,7 @@ fn overlay_of_ranks(question: &Question<'_>) -> EnvOverlay {
     let address = text(settings, &MAIN_PROCESS_IP);
     if let Some(address) = address.or(is_one_machine.then(|| LOOPBACK.to_owned())) {
         let port = settings.get(&MAIN_PROCESS_PORT).and_then(NonZeroU16::new);
+        let port = port.or(question.port);
         overlay.set(&MASTER_ADDR, &address);
         overlay.set(&MASTER_PORT, &port.unwrap_or(Rendezvous::default().port));
     }
@@ -142,13 +142,14 @@ fn deepspeed_route(
     machine: &Machine<'_>,
 ) -> Result<Route> {
     let settings = question.settings;
-    let hostfile = hostfile.map(|path| expand_home(&path));
+    let hostfile = hostfile.map(|path| expand_home(&path, question.env));
+    let hostfile = hostfile.transpose()?;
     let include = text(settings, &DEEPSPEED_INCLUSION_FILTER);
     let exclude = text(settings, &DEEPSPEED_EXCLUSION_FILTER);
     let address = text(settings, &MAIN_PROCESS_IP);
     let port = settings.get(&MAIN_PROCESS_PORT).and_then(NonZeroU16::new);
     let request = deepspeed::Request {
-        backend: launcher.name().parse()?,
+        backend: launcher,
         hostfile: hostfile.as_deref(),
         include: include.as_deref(),
         exclude: exclude.as_deref(),
@@ -172,17 +173,18 @@ fn text(settings: &Settings, key: &Key<String>) -> Option<String> {
     settings.get(key).filter(|text| !text.is_empty())
 }
 
-fn expand_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::home_dir()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => Path::new(path).to_owned(),
-    }
+/// The path below the home folder, where `~` stands for that; as it is where no home is known.
+fn expand_home(path: &str, env: &Environment) -> Result<PathBuf> {
+    Ok(config::expand_home(path, env)?.unwrap_or_else(|| path.into()))
 }
 
 /// Everything that was chosen, as flags for the launcher of each machine.
 fn node_flags(settings: &Settings) -> Vec<OsString> {
     let chosen = settings.iter().filter(|(entry, _, origin)| {
-        origin.is_given() && entry.flag != Flag::FileOnly && !NOT_FOR_NODES.contains(&entry.name)
+        origin.is_given()
+            && entry.flag != Flag::FileOnly
+            && !entry.is_secret
+            && !NOT_FOR_NODES.contains(&entry.name)
     });
     chosen
         .filter_map(|(entry, value, _)| flag(entry, &value?))
@@ -196,9 +198,9 @@ fn flag(entry: &KeyEntry, value: &Value) -> Option<Vec<OsString>> {
         (Flag::Switch, Value::Bool(true)) => Some(vec![name.into()]),
         (Flag::Switch, _) => None,
         (_, Value::List(items)) => {
-            let one = |item: &Value| [OsString::from(&name), shown(item).into()];
+            let one = |item: &Value| [OsString::from(&name), inline_json(item).into()];
             Some(items.iter().flat_map(one).collect())
         }
-        _ => Some(vec![name.into(), shown(value).into()]),
+        _ => Some(vec![name.into(), inline_json(value).into()]),
     }
 }

@@ -3,6 +3,8 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt, io,
+    os::unix::process::ExitStatusExt as _,
+    process::ExitStatus,
 };
 
 use rustix::{
@@ -35,6 +37,15 @@ impl Exit {
             .exit_status()
             .map(|code| Self::Code(u8::try_from(code).unwrap_or(1)));
         code.or_else(|| status.terminating_signal().map(Self::Signal))
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (None, Some(signal)) => Self::Signal(signal),
+            (code, _) => Self::Code(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        }
     }
 }
 

@@ -38,8 +38,17 @@ fn describe_restart(ended: &Ended, program: &Program, number: usize, of: usize) 
 
 fn describe(ended: &Ended, program: &Program, every_rank: bool) -> String {
     let name = &program.name;
+    let is_before_start = ended.ranks.is_empty();
     let mut text = match &ended.outcome {
         Outcome::Success => String::new(),
+        Outcome::Interrupted { signal } if is_before_start => format!(
+            "error: stopped by {} while waiting for the other machines\n",
+            signals::name(*signal)
+        ),
+        Outcome::TimedOut { limit } if is_before_start => format!(
+            "error: stopped after {} s while waiting for the other machines\n",
+            limit.as_secs_f64()
+        ),
         Outcome::Interrupted { signal } => {
             format!("error: `{name}` was ended by {}\n", signals::name(*signal))
         }
@@ -64,7 +73,10 @@ fn describe(ended: &Ended, program: &Program, every_rank: bool) -> String {
         text += &format!("\nhint: {hint}\n");
     }
     if ended.survivors > 0 {
-        text += &format!("error: {} processes could not be killed\n", ended.survivors);
+        text += &format!(
+            "error: processes that could not be killed: {}\n",
+            ended.survivors
+        );
     }
     text
 }
@@ -154,6 +166,9 @@ fn cause(exit: Exit) -> String {
 
 fn hint(ended: &Ended) -> Option<String> {
     let text = match (&ended.outcome, ended.memory_kills) {
+        (Outcome::TimedOut { .. }, _) if ended.ranks.is_empty() => {
+            "`--timeout` sets how long a job may take, the wait for its machines included"
+        }
         (Outcome::TimedOut { .. }, _) => {
             "the note above tells what each rank was doing; `--timeout` sets how long a job may \
              take"

@@ -336,7 +336,7 @@ impl Watch<'_> {
         let grace = self.supervisor.handling.grace;
         let left = grace.saturating_sub(since.elapsed()).as_secs_f64().round();
         report::say(&format!(
-            "note: {reason}; waiting up to {left} s for {waiting} processes to end (Ctrl-C ends \
+            "note: {reason}; waiting up to {left} s for processes to end: {waiting} (Ctrl-C ends \
              them now)\n"
         ));
     }

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use serde::{Deserialize, Serialize};
+
 /// Numbers of CPUs, each once and in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct CpuList(BTreeSet<usize>);
 
 impl CpuList {

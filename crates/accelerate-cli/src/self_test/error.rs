@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use accelerate_plan::Hint;
 
-use super::child::Ending;
+use crate::launch::Exit;
 
 /// Why `accelerate test` does not end well.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +48,8 @@ pub(crate) enum SelfTestError {
     #[error("cannot start `{command}`")]
     Start { command: String, source: io::Error },
 
-    #[error("the self-test failed: `{command}` {ending}")]
-    Failed { command: String, ending: Ending },
+    #[error("the self-test failed: `{command}` ended with {exit}")]
+    Failed { command: String, exit: Exit },
 }
 
 /// What the program returns when a stage takes too long.
@@ -59,7 +59,7 @@ impl SelfTestError {
     /// The code of the self-test itself, 1 for what the user can change, 70 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Failed { ending, .. } => ending.code(),
+            Self::Failed { exit, .. } => exit.code(),
             Self::Launcher { .. } | Self::Start { .. } => 70,
             _ => 1,
         })
@@ -71,7 +71,8 @@ impl Hint for SelfTestError {
         let text = match self {
             Self::Variable(error) => return error.hint(),
             Self::ProgramMissing { .. } => {
-                "install it with `cargo install accelerate-selftest`, name it in \
+                "install it with `cargo install accelerate-selftest` (in the sources: `cargo build --release -p \
+                 accelerate-selftest`), name it in \
                  `ACCELERATE_SELFTEST`, or test an installed Python package with `--python`"
             }
             Self::ProgramUnusable { .. } => "correct the variable, or unset it",
@@ -83,7 +84,7 @@ impl Hint for SelfTestError {
                  (`--python=PATH`), or give the script to `accelerate launch`"
             }
             Self::Failed {
-                ending: Ending::Code(TIMED_OUT),
+                exit: Exit::Code(TIMED_OUT),
                 ..
             } => {
                 "a stage took longer than `--timeout` allows: the report above says which rank is \

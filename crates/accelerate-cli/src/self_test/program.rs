@@ -8,7 +8,7 @@ use std::{
 use accelerate_plan::env::{Environment, SELFTEST};
 
 use super::SelfTestError;
-use crate::launch::is_executable;
+use crate::launch::{find_on_path, is_executable};
 
 const NAME: &str = "accelerate-selftest";
 
@@ -25,11 +25,9 @@ pub(super) fn find(launcher: &Path, env: &Environment) -> Result<PathBuf, SelfTe
     }
     let beside = launcher.parent().unwrap_or(launcher);
     let file = format!("{NAME}{EXE_SUFFIX}");
-    [beside.to_owned()]
-        .into_iter()
-        .chain(env.search_path())
-        .map(|folder| folder.join(&file))
-        .find(|candidate| is_executable(candidate))
+    Some(beside.join(&file))
+        .filter(|candidate| is_executable(candidate))
+        .or_else(|| find_on_path(env, &[&file]))
         .ok_or_else(|| SelfTestError::ProgramMissing {
             beside: beside.to_owned(),
         })

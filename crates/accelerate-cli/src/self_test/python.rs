@@ -9,7 +9,7 @@ use std::{
 use accelerate_plan::env::Environment;
 
 use super::SelfTestError;
-use crate::launch::{self, is_executable};
+use crate::launch::{self, find_on_path, is_executable};
 
 /// The script that the Python package's own `accelerate test` runs, below a folder of packages.
 const SCRIPT: &str = "accelerate/test_utils/scripts/test_script.py";
@@ -26,12 +26,7 @@ pub(super) fn interpreter(
         Some(path) if path.components().count() > 1 => is_executable(path)
             .then(|| path.to_owned())
             .ok_or_else(missing),
-        Some(name) => env
-            .search_path()
-            .iter()
-            .map(|folder| folder.join(name))
-            .find(|candidate| is_executable(candidate))
-            .ok_or_else(missing),
+        Some(name) => find_on_path(env, &[name]).ok_or_else(missing),
         None => launch::interpreter(env).ok().flatten().ok_or_else(missing),
     }
 }

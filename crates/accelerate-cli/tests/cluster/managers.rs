@@ -264,3 +264,26 @@ fn a_script_of_slurm_that_is_no_task_starts_what_it_is_told() {
     assert_eq!(stdout.lines().count(), 2, "{stdout}");
     assert!(stdout.contains("rank 1/2"), "{stdout}");
 }
+
+#[test]
+fn every_number_of_a_task_that_is_a_rank_may_be_repeated_but_not_changed() {
+    let variables = slurm("1");
+    for (flag, right, wrong) in [
+        ("--num_processes", "2", "3"),
+        ("--num_machines", "1", "2"),
+        ("--machine_rank", "0", "1"),
+    ] {
+        assert_eq!(launch(&variables, &[flag, right]).code, Some(0), "{flag}");
+        let done = launch(&variables, &[flag, wrong]);
+        let name = flag.trim_start_matches("--");
+        done.assert_code(2);
+        done.assert_says(&format!(
+            "`{name}` is `{wrong}` (flag `{flag}`): expected `{right}`"
+        ));
+    }
+    let flag = "--num_processes_per_machine";
+    assert_eq!(launch(&OPEN_MPI[1], &[flag, "2"]).code, Some(0));
+    launch(&OPEN_MPI[1], &[flag, "1"])
+        .assert_code(2)
+        .assert_says("expected `2`, because `OMPI_COMM_WORLD_LOCAL_SIZE` says so");
+}

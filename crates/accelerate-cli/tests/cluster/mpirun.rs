@@ -164,3 +164,25 @@ fn what_is_missing_is_said() {
         .assert_says("neither `mpirun` nor `mpiexec` is on the search path");
     done.assert_says("hint: install Open MPI");
 }
+
+#[test]
+fn on_one_machine_the_ranks_meet_at_a_free_port() {
+    let folder = site();
+    let config = CONFIG.replace("main_process_ip: 10.0.0.1\nmain_process_port: 29600\n", "");
+    folder.write(
+        "job.yaml",
+        &config.replace("num_machines: 2", "num_machines: 1"),
+    );
+    let port = || {
+        launch(&folder, INTEL_MPI, &[]).assert_code(7);
+        let variables = folder.read("variables");
+        let mut lines = variables.lines();
+        assert!(lines.clone().any(|line| line == "MASTER_ADDR=127.0.0.1"));
+        let port = lines.find_map(|line| line.strip_prefix("MASTER_PORT="));
+        port.unwrap().parse::<u16>().unwrap()
+    };
+    let (first, second) = (port(), port());
+    assert_ne!((first, second), (29500, 29500));
+    launch(&folder, INTEL_MPI, &["--main_process_port", "29611"]).assert_code(7);
+    assert!(folder.read("variables").contains("MASTER_PORT=29611\n"));
+}

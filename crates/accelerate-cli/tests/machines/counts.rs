@@ -1,7 +1,10 @@
 //! How many processes there are on which machine, and what happens where machines see it
 //! differently.
 
-use crate::job::{Job, lines, together};
+use crate::{
+    command::Folder,
+    job::{Job, lines, together},
+};
 
 const BODY: [&str; 3] = [
     "sh",
@@ -201,4 +204,98 @@ fn a_dry_run_says_what_is_known_and_waits_for_nobody() {
     ] {
         done.assert_prints(line);
     }
+}
+
+/// A file for FSDP.
+fn fsdp(folder: &Folder, version: &str) -> String {
+    let text = format!("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: {version}\n");
+    let path = folder.write(&format!("fsdp_{version}.yaml"), &text);
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_kind_of_job_and_what_processes_are_told_are_compared() {
+    let folder = Folder::new();
+    let [one, two] = ["1", "2"].map(|version| fsdp(&folder, version));
+    let flags = |file| ["--num_processes", "2", "--config_file", file];
+    assert_refused(
+        &flags(&two),
+        &["--num_processes", "2"],
+        &[
+            "`strategy` is ",
+            "FSDP on node 0 (HOST)",
+            "plain on node 1 (HOST)",
+        ],
+    );
+    assert_refused(
+        &flags(&two),
+        &flags(&one),
+        &[
+            "`fsdp_version` is ",
+            "2 on node 0 (HOST)",
+            "1 on node 1 (HOST)",
+        ],
+    );
+}
+
+#[test]
+fn what_follows_from_another_kind_of_job_is_not_told() {
+    let job = Job::new(2);
+    let file = fsdp(job.folder(), "2");
+    let flags = ["--num_processes", "2"];
+    let first = job.machine(0, &flags).args(["--config_file", &file]);
+    let second = job.machine(1, &flags);
+    for done in together([first, second].map(|run| run.args(["true"]))) {
+        done.assert_code(1).assert_says("`strategy` is ");
+        assert!(!done.stderr.contains("fsdp_version"), "{done:#?}");
+    }
+}
+
+#[test]
+fn without_numbers_of_machines_the_total_is_even() {
+    let job = Job::new(2);
+    let run = |words: &[&str]| {
+        let flags = [
+            "--rdzv_backend",
+            "c10d",
+            "--num_processes",
+            "3",
+            "--dry_run",
+        ];
+        job.launcher(&flags).args(words).args(["true"]).done()
+    };
+    let done = run(&[]);
+    done.assert_code(2).assert_says(
+        "`num_processes` is `3` (flag `--num_processes`): expected a multiple of `num_machines` (2)",
+    );
+    done.assert_says("--num_processes_per_machine");
+    run(&["--num_processes_per_machine", "1"]).assert_code(0);
+    run(&["--machine_rank", "1"]).assert_code(0);
+}
+
+#[test]
+fn quiet_machines_say_nothing_when_they_meet() {
+    let job = Job::new(2);
+    let run = |rank, flag| {
+        let run = job.machine(rank, &["--num_processes", "2", "--debug", flag]);
+        run.args(["true"])
+    };
+    let [quiet, other] = together([run(0, "-q"), run(1, "--debug")]);
+    assert_eq!(quiet.assert_code(0).stderr, "");
+    other.assert_code(0).assert_says("the machines have met");
+}
+
+#[test]
+fn what_a_machine_needs_is_asked_for_by_name() {
+    let folder = Folder::new();
+    let run = |words: &[&str]| {
+        let run = folder.launch(["--cpu", "--num_machines", "2", "--num_processes", "2"]);
+        run.args(words).args(["true"]).done()
+    };
+    run(&["--main_process_ip", "127.0.0.1"])
+        .assert_code(2)
+        .assert_says("hint: give `--machine_rank`, another one on each machine, from 0");
+    run(&["--machine_rank", "0"])
+        .assert_code(2)
+        .assert_says("hint: give `--main_process_ip`, the same on every machine");
 }

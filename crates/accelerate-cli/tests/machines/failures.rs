@@ -168,3 +168,22 @@ fn an_interrupt_on_one_machine_ends_the_job_on_all() {
         "no restart: {first:#?}"
     );
 }
+
+#[test]
+fn a_signal_while_machines_are_missing_is_told_as_that() {
+    let job = Job::new(2);
+    let words = ["--num_processes", "2", "true"];
+    let first = job.machine(0, &words).start();
+    wait_until("the launcher to listen", || {
+        std::net::TcpStream::connect(job.endpoint()).is_ok()
+    });
+    first.signal(rustix::process::Signal::TERM);
+    let done = first.done();
+    done.assert_code(143)
+        .assert_says("error: stopped by SIGTERM while waiting for the other machines");
+
+    let job = Job::new(2);
+    let done = job.machine(0, &["--timeout", "0.2"]).args(words).done();
+    done.assert_code(124)
+        .assert_says("error: stopped after 0.2 s while waiting for the other machines");
+}

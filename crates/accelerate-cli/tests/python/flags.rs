@@ -5,12 +5,6 @@ use serde_json::Value;
 
 use crate::{original::ask, ours::Home};
 
-/// Options of the original that are not ours, and why.
-const NOT_OURS: [(&str, &str); 1] = [(
-    "--no_tpu_cluster",
-    "it takes back `--tpu_cluster`, and TPU jobs are refused so far",
-)];
-
 /// How an option that exists is recognised without starting anything.
 fn what_is_wrong(home: &Home, name: &str, takes_value: bool) -> Option<String> {
     let (arguments, expected) = match (takes_value, name.starts_with("--")) {
@@ -39,7 +33,6 @@ fn parity_every_option_is_ours() {
     };
     let home = Home::new();
     let mut wrong = Vec::new();
-    let mut missing = Vec::new();
     let options = ask(&python, "flags", &Value::Null);
     let options = options.as_array().unwrap();
     assert!(options.len() > 100, "{}", options.len());
@@ -49,14 +42,6 @@ fn parity_every_option_is_ours() {
             .into_iter()
             .map(|name| name.as_str().unwrap())
             .collect();
-        if let Some((name, _)) = NOT_OURS.iter().find(|(name, _)| names.contains(name)) {
-            missing.push(*name);
-            assert!(
-                what_is_wrong(&home, name, false).is_some(),
-                "{name} is ours"
-            );
-            continue;
-        }
         let takes_value = option["takes_value"].as_bool().unwrap();
         for name in &names {
             if let Some(error) = what_is_wrong(&home, name, takes_value) {
@@ -73,5 +58,4 @@ fn parity_every_option_is_ours() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(missing, NOT_OURS.map(|(name, _)| name));
 }

@@ -6,5 +6,6 @@
 #[path = "../usage/command.rs"]
 mod command;
 mod default_file;
+mod effects;
 mod mutations;
 mod sources;

@@ -7,4 +7,5 @@ mod bad_values;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod command;
 mod help;
+mod programs;
 mod spelling;

@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value as Json};
 use super::Value;
 
 /// A value on one line: texts as they are, everything else as JSON.
-pub(crate) fn inline_json(value: &Value) -> String {
+pub fn inline_json(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
         other => to_json(other).to_string(),

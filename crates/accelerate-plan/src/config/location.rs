@@ -27,25 +27,39 @@ impl ConfigFormat {
     }
 }
 
-/// The config file that is read when none is named: `accelerate/default_config.yaml` in the folder
-/// `HF_HOME`, or else in `huggingface` inside `XDG_CACHE_HOME`, or else in `~/.cache/huggingface`.
+/// The config file that is read when none is named: `accelerate/default_config.yaml` in
+/// [`hub_home`].
 ///
 /// The answer is `None` where the home folder is needed and `HOME` does not name it. Whether the
 /// file exists is not looked at.
 ///
 /// # Errors
-/// [`Error::NotText`](crate::Error::NotText) if one of these variables is not UTF-8.
+/// [`Error::NotText`](crate::Error::NotText) if one of the variables is not UTF-8.
 pub fn default_config_path(env: &Environment) -> Result<Option<PathBuf>> {
-    let root = match (env.get(&HF_HOME)?, env.get(&XDG_CACHE_HOME)?) {
-        (Some(root), _) => PathBuf::from(root),
-        (None, cache) => Path::new(cache.as_deref().unwrap_or("~/.cache")).join("huggingface"),
-    };
-    let root = expand_home(root, env)?;
-    Ok(root.map(|root| root.join("accelerate").join("default_config.yaml")))
+    Ok(hub_home(env)?.map(|home| home.join("accelerate").join("default_config.yaml")))
 }
 
-/// Puts the home folder in the place of a leading `~`.
-fn expand_home(path: PathBuf, env: &Environment) -> Result<Option<PathBuf>> {
+/// The folder in which models, data and settings are kept: `HF_HOME`, or else `huggingface` inside
+/// `XDG_CACHE_HOME`, or else `~/.cache/huggingface`; `None` where it needs the home folder and
+/// `HOME` does not name it.
+///
+/// # Errors
+/// [`Error::NotText`](crate::Error::NotText) if one of these variables is not UTF-8.
+pub fn hub_home(env: &Environment) -> Result<Option<PathBuf>> {
+    let home = match (env.get(&HF_HOME)?, env.get(&XDG_CACHE_HOME)?) {
+        (Some(home), _) => PathBuf::from(home),
+        (None, cache) => Path::new(cache.as_deref().unwrap_or("~/.cache")).join("huggingface"),
+    };
+    expand_home(home, env)
+}
+
+/// The path with the home folder in the place of a leading `~`; `None` if `HOME` does not name it.
+/// `~ada` stays as it is.
+///
+/// # Errors
+/// [`Error::NotText`](crate::Error::NotText) if `HOME` is not UTF-8.
+pub fn expand_home(path: impl Into<PathBuf>, env: &Environment) -> Result<Option<PathBuf>> {
+    let path = path.into();
     match path.strip_prefix("~") {
         Err(_) => Ok(Some(path)),
         Ok(rest) => Ok(env.get(&HOME)?.map(|home| Path::new(&home).join(rest))),

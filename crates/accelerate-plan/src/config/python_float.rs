@@ -1,7 +1,11 @@
 //! Numbers as Python writes them.
 
-/// The shortest text that Python's `float` reads as the same finite number: `0.1`, `1e-05`, `1e+16`.
-pub(super) fn python_float(value: f64) -> String {
+/// The shortest text that Python's `float` reads as the same number: `0.1`, `1e-05`, `1e+16`, `inf`.
+pub fn python_float(value: f64) -> String {
+    if !value.is_finite() {
+        // `NaN` in Rust.
+        return value.to_string().to_lowercase();
+    }
     // Rust turns to exponents at the same sizes as Python, but writes `1e16` and `1e-5`.
     let text = format!("{value:?}");
     let Some((digits, exponent)) = text.split_once('e') else {
@@ -32,6 +36,8 @@ mod tests {
             (0.000_09, "9e-05"),
             (1e-300, "1e-300"),
             (5e-324, "5e-324"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
         ] {
             assert_eq!(python_float(value), text);
         }

@@ -5,7 +5,7 @@ use std::{
     num::{NonZeroU16, NonZeroU32, NonZeroUsize},
 };
 
-use crate::MixedPrecision;
+use crate::{MixedPrecision, config::python_float};
 
 /// Why a text gives no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub(crate) static NUMBER: Format<f64> = Format {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
         _ => Err(Refused::Invalid),
     },
-    render: |number| format!("{number:?}"),
+    render: |number| python_float(*number),
 };
 
 /// A stage of ZeRO.
@@ -182,6 +182,11 @@ fn parse_whole(text: &str) -> Result<u64, Refused> {
         }
         _ => Err(Refused::Invalid),
     }
+}
+
+/// The truth value of a word, in any case: `yes`, `off`, `1` and their like.
+pub fn truth(word: &str) -> Option<bool> {
+    parse_flag(word).ok()
 }
 
 fn parse_flag(text: &str) -> Result<bool, Refused> {

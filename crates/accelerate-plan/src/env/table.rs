@@ -457,10 +457,26 @@ variables! {
     HF_HOME: String = "HF_HOME", TEXT, None, User, Kept;
     /// Folder for all caches of the user; `huggingface` in it is taken if `HF_HOME` is not set.
     XDG_CACHE_HOME: String = "XDG_CACHE_HOME", TEXT, None, User, Kept;
+    /// Folder of the models that were fetched; by default `hub` in `HF_HOME`.
+    HF_HUB_CACHE: String = "HF_HUB_CACHE", TEXT, None, User, Kept;
+    /// The same folder, by its older name.
+    HUGGINGFACE_HUB_CACHE: String = "HUGGINGFACE_HUB_CACHE", TEXT, None, User, Kept;
+    /// Whether the hub must not be asked; any other word means no.
+    HF_HUB_OFFLINE: String = "HF_HUB_OFFLINE", TEXT, None, User, Kept;
+    /// Address of the hub.
+    HF_ENDPOINT: String = "HF_ENDPOINT", TEXT, None, User, Kept;
+    /// What lets the user in at the hub.
+    HF_TOKEN: String = "HF_TOKEN", TEXT, None, User, Kept;
+    /// File that holds it; by default `token` in `HF_HOME`.
+    HF_TOKEN_PATH: String = "HF_TOKEN_PATH", TEXT, None, User, Kept;
     /// Folder of pyenv, whose stand-ins for Python choose a version.
     PYENV_ROOT: String = "PYENV_ROOT", TEXT, None, User, Kept;
     /// Versions of Python that pyenv chooses, colon-separated; the first one counts.
     PYENV_VERSION: String = "PYENV_VERSION", TEXT, None, User, Kept;
+    /// Whether Python writes through at once; set where a script chooses its interpreter itself.
+    PYTHONUNBUFFERED: String = "PYTHONUNBUFFERED", TEXT, None, Launcher, Kept;
+    /// Whether Python prints its stacks when a signal ends it; set where there is a time limit.
+    PYTHONFAULTHANDLER: String = "PYTHONFAULTHANDLER", TEXT, None, Launcher, Kept;
     /// Folders in which Python looks for packages first.
     PYTHONPATH: String = "PYTHONPATH", TEXT, None, User, Kept;
     /// Folder of the packages that a user installed for all environments.

@@ -158,3 +158,16 @@ fn an_overlay_replaces_what_is_inherited() -> Result<()> {
     assert_eq!(child.get(&LOCAL_RANK)?, Some(5));
     Ok(())
 }
+
+#[test]
+fn small_numbers_are_written_as_python_writes_them() {
+    assert_eq!(GRADIENT_CLIPPING.render(&1e-5), "1e-05");
+    assert_eq!(GRADIENT_CLIPPING.render(&1.0), "1.0");
+}
+
+#[test]
+fn truth_words() {
+    for (word, value) in [("Yes", Some(true)), ("off", Some(false)), ("2", None)] {
+        assert_eq!(truth(word), value, "{word}");
+    }
+}

@@ -3,12 +3,13 @@
 use super::{Strategy, environment::uses_mesh};
 use crate::{
     Contradiction, Result,
+    config::inline_json,
     settings::{
         CPU, DEEPSPEED_EXCLUSION_FILTER, DEEPSPEED_INCLUSION_FILTER, DISTRIBUTED_TYPE,
         DistributedType, FSDP_ACTIVATION_CHECKPOINTING, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
         FSDP_CPU_RAM_EFFICIENT_LOADING, FSDP_SYNC_MODULE_STATES, FSDP_VERSION, FsdpVersion,
-        GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Settings, Sourced, USE_FSDP,
-        USE_PARALLELISM_CONFIG,
+        GPU_IDS, MULTI_GPU, NUM_MACHINES, NUM_PROCESSES, Origin, Section, Settings, Sourced,
+        USE_FSDP, USE_PARALLELISM_CONFIG,
     },
 };
 
@@ -31,8 +32,7 @@ fn several_processes_for_several_devices(settings: &Settings) -> Result<()> {
     let by_flag = settings.given(&MULTI_GPU).filter(|given| given.value);
     match (by_flag, settings.given(&NUM_PROCESSES)) {
         (Some(multi), Some(count))
-            if count.value.get() < 2
-                && matches!(count.origin, crate::settings::Origin::Flag(_)) =>
+            if count.value.get() < 2 && matches!(count.origin, Origin::Flag(_)) =>
         {
             Err(Contradiction::error(
                 NUM_PROCESSES.name(),
@@ -68,52 +68,63 @@ fn enough_devices(settings: &Settings) -> Result<()> {
         Some(several) if on_one_machine && !ids.value.contains(',') => Err(Contradiction::error(
             GPU_IDS.name(),
             &ids,
-            "at least two devices, or `all`, for several",
+            "at least two devices, or `all`, for a job on several",
             &several,
         )),
         _ => Ok(()),
     }
 }
 
+/// A file may lay out a mesh without sharding, but the switch asks for it.
 fn mesh_needs_fsdp(settings: &Settings, strategy: Strategy) -> Result<()> {
-    let Some(mesh) = settings
-        .given(&USE_PARALLELISM_CONFIG)
-        .filter(|given| given.value)
-    else {
+    let Some((name, mesh)) = mesh(settings) else {
         return Ok(());
     };
-    if strategy != Strategy::Fsdp && strategy != Strategy::DeepSpeed {
-        let found = Sourced {
-            value: "on",
-            origin: mesh.origin,
-        };
+    let is_free = strategy == Strategy::Plain && matches!(mesh.origin, Origin::File { .. });
+    if !matches!(strategy, Strategy::Fsdp | Strategy::DeepSpeed) && !is_free {
         let other = Sourced {
             value: "off",
             origin: settings.origin(&USE_FSDP).clone(),
         };
-        let name = USE_PARALLELISM_CONFIG.name();
         return Err(Contradiction::error(
             name,
-            &found,
+            &mesh,
             "together with `use_fsdp`",
             &other,
         ));
     }
     match settings.sourced(&FSDP_VERSION) {
-        Some(version)
-            if strategy == Strategy::Fsdp
-                && uses_mesh(settings)
-                && version.value == FsdpVersion::One =>
-        {
-            Err(Contradiction::error(
-                USE_PARALLELISM_CONFIG.name(),
-                &mesh,
-                "together with version 2 of FSDP",
-                &version,
-            ))
-        }
+        Some(version) if strategy == Strategy::Fsdp && version.value == FsdpVersion::One => Err(
+            Contradiction::error(name, &mesh, "together with version 2 of FSDP", &version),
+        ),
         _ => Ok(()),
     }
+}
+
+/// What lays out the mesh: the switch, or the first of its settings in a file.
+fn mesh(settings: &Settings) -> Option<(&'static str, Sourced<String>)> {
+    if !uses_mesh(settings) {
+        return None;
+    }
+    let switch = settings
+        .given(&USE_PARALLELISM_CONFIG)
+        .filter(|given| given.value);
+    if let Some(switch) = switch {
+        let on = Sourced {
+            value: "on".to_owned(),
+            origin: switch.origin,
+        };
+        return Some((USE_PARALLELISM_CONFIG.name(), on));
+    }
+    let mut laid_out = settings.iter().filter(|(entry, _, origin)| {
+        entry.section == Section::Parallelism && matches!(origin, Origin::File { .. })
+    });
+    let (entry, value, origin) = laid_out.next()?;
+    let given = Sourced {
+        value: inline_json(&value?),
+        origin: origin.clone(),
+    };
+    Some((entry.name, given))
 }
 
 fn weights_reach_every_rank(settings: &Settings) -> Result<()> {

@@ -41,6 +41,20 @@ impl fmt::Display for Strategy {
     }
 }
 
+impl Strategy {
+    /// The kind of job in one word, to be compared between machines.
+    pub fn in_one_word(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Fsdp => "FSDP",
+            Self::DeepSpeed => "DeepSpeed",
+            Self::MegatronLm => "Megatron-LM",
+            Self::Tpu => "TPU",
+            Self::SageMaker => "SageMaker",
+        }
+    }
+}
+
 /// Switches that name a kind of job, of which at most one may be given in one place.
 static SWITCHES: [(&Key<bool>, Strategy); 6] = [
     (&CPU, Strategy::Plain),
@@ -54,7 +68,8 @@ static SWITCHES: [(&Key<bool>, Strategy); 6] = [
 impl Strategy {
     /// The kind of job that the settings ask for: by flag, else by variable, else by file.
     ///
-    /// `--cpu` alone chooses no strategy, only the device, so that a file's still counts.
+    /// `--cpu` and `--multi_gpu` choose no strategy, only the devices, so that a file's still
+    /// counts after `--cpu`, but for TPUs, and `--use_megatron_lm` may stand beside either.
     ///
     /// # Errors
     /// [`Error::Exclusive`] if two are asked for in one place.
@@ -85,7 +100,7 @@ impl Strategy {
             Some(DistributedType::Fsdp) => Self::Fsdp,
             Some(DistributedType::DeepSpeed) => Self::DeepSpeed,
             Some(DistributedType::MegatronLm) => Self::MegatronLm,
-            Some(DistributedType::Xla) => Self::Tpu,
+            Some(DistributedType::Xla) if !settings.is_on(&CPU) => Self::Tpu,
             _ => Self::Plain,
         };
         by(strategy, settings.origin(&DISTRIBUTED_TYPE))
@@ -124,6 +139,7 @@ fn switched_on(
     let is_on = |key: &'static Key<bool>| settings.is_on(key) && is_here(settings.origin(key));
     let mut on = SWITCHES.iter().filter(|(key, _)| is_on(key));
     match (on.next(), on.next()) {
+        (Some((_, Strategy::Plain)), Some(second @ (_, Strategy::MegatronLm))) => Ok(Some(*second)),
         (Some((first, _)), Some((second, _))) => Err(Error::Exclusive {
             first: settings.origin(first).clone(),
             second: settings.origin(second).clone(),

@@ -1,7 +1,7 @@
 //! One row of the table of settings.
 
 use crate::{
-    config::Value,
+    config::{Value, python_float},
     env::{Environment, Format, Variable},
     settings::Scalar,
 };
@@ -109,6 +109,11 @@ pub struct KeyEntry {
     pub variable: Option<&'static str>,
     /// What it means.
     pub meaning: &'static str,
+    /// Why nothing reads it here, if that is so. It is understood all the same, because files and
+    /// scripts for the original have it.
+    pub no_effect: Option<&'static str>,
+    /// Whether its value must not be shown or passed on.
+    pub is_secret: bool,
 }
 
 /// A setting with values of type `T`.
@@ -128,6 +133,37 @@ pub(super) struct Row {
     pub(super) flag: Flag,
     pub(super) default: Option<&'static str>,
     pub(super) meaning: &'static str,
+    pub(super) mark: Mark,
+}
+
+/// What is special about a setting.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    no_effect: Option<&'static str>,
+    is_secret: bool,
+}
+
+impl Mark {
+    pub(super) const NONE: Self = Self {
+        no_effect: None,
+        is_secret: false,
+    };
+
+    /// Nothing reads the setting, for this reason.
+    pub(super) const fn no_effect(why: &'static str) -> Self {
+        Self {
+            no_effect: Some(why),
+            is_secret: false,
+        }
+    }
+
+    /// The same, and its value must not be shown.
+    pub(super) const fn secret(self) -> Self {
+        Self {
+            is_secret: true,
+            ..self
+        }
+    }
 }
 
 impl<T> Key<T> {
@@ -152,6 +188,8 @@ impl<T> Key<T> {
                 default: row.default,
                 variable: variable_name,
                 meaning: row.meaning,
+                no_effect: row.mark.no_effect,
+                is_secret: row.mark.is_secret,
             },
             format,
             variable,
@@ -244,9 +282,4 @@ fn plain_text(value: &Value) -> Option<String> {
         Value::Float(number) => Some(python_float(*number)),
         Value::Null | Value::List(_) | Value::Map(_) => None,
     }
-}
-
-/// A number as Python writes it: `1.0`, not `1`.
-pub(crate) fn python_float(number: f64) -> String {
-    format!("{number:?}")
 }

@@ -47,5 +47,9 @@ fn row(entry: &KeyEntry) -> String {
         _ => entry.expected,
     };
     let (default, variable) = (code(entry.default), code(entry.variable));
-    format!("| `{name}` | {flag} | {expected} | {default} | {variable} | {meaning} |\n")
+    let no_effect = entry
+        .no_effect
+        .map(|why| format!(" No effect here: {why}."));
+    let no_effect = no_effect.unwrap_or_default();
+    format!("| `{name}` | {flag} | {expected} | {default} | {variable} | {meaning}{no_effect} |\n")
 }

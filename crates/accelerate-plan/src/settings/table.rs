@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use super::{
     choices::*,
     format::{DEVICES, LINEAR_PRECISION, LINES, MAP, OverrideLinearPrecision},
-    key::{AnyKey, Flag::*, Key, Row, Section::*},
+    key::{AnyKey, Flag::*, Key, Mark, Row, Section::*},
     reshard::ReshardAfterForward,
 };
 use crate::{
@@ -20,11 +20,29 @@ use crate::{
     },
 };
 
+/// Why nothing reads a setting of TPUs.
+const NO_TPU: Mark = Mark::no_effect("jobs on TPUs are not started from here");
+
+/// Why nothing reads a setting of SageMaker.
+const NO_SAGEMAKER: Mark = Mark::no_effect("jobs of Amazon SageMaker are not started from here");
+
+/// Why nothing reads a setting of Intel's extension.
+const NO_IPEX: Mark = Mark::no_effect("PyTorch itself does today what Intel's extension did");
+
+macro_rules! mark {
+    () => {
+        Mark::NONE
+    };
+    ($mark:expr) => {
+        $mark
+    };
+}
+
 macro_rules! settings {
     ($(
         $(#[doc = $meaning:literal])+
         $constant:ident: $type:ty = $name:literal [$($alias:literal),*],
-        $section:ident, $flag:ident, $format:expr, $default:expr, $variable:expr;
+        $section:ident, $flag:ident, $format:expr, $default:expr, $variable:expr $(, $mark:expr)?;
     )+) => {
         $(
             $(#[doc = $meaning])+
@@ -38,6 +56,7 @@ macro_rules! settings {
                     flag: $flag,
                     default: $default,
                     meaning: concat!($($meaning),+).trim_ascii(),
+                    mark: mark!($($mark)?),
                 },
                 $format,
                 $variable,
@@ -78,29 +97,29 @@ settings! {
     /// How the machines find each other.
     RDZV_BACKEND: RdzvBackend = "rdzv_backend" [], Top, OneValue, &RdzvBackend::FORMAT, Some("static"), None;
     /// Whether all machines are in one network.
-    SAME_NETWORK: bool = "same_network" [], Top, Switch, &FLAG, Some("false"), None;
+    SAME_NETWORK: bool = "same_network" [], Top, Switch, &FLAG, Some("false"), None, Mark::no_effect("machines find each other wherever the address leads");
     /// Function that TPU processes start with.
-    MAIN_TRAINING_FUNCTION: String = "main_training_function" [], Top, OneValue, &TEXT, Some("main"), None;
+    MAIN_TRAINING_FUNCTION: String = "main_training_function" [], Top, OneValue, &TEXT, Some("main"), None, NO_TPU;
     /// Keep each process on the cores next to its device.
     ENABLE_CPU_AFFINITY: bool = "enable_cpu_affinity" [], Top, Switch, &DIGIT_FLAG, Some("false"), Some(&env::CPU_AFFINITY);
     /// On TPUs, whether 32-bit floats become 16-bit ones.
-    DOWNCAST_BF16: bool = "downcast_bf16" [], Top, Switch, &FLAG, Some("false"), None;
+    DOWNCAST_BF16: bool = "downcast_bf16" [], Top, Switch, &FLAG, Some("false"), None, NO_TPU;
     /// Name of the TPU.
-    TPU_NAME: String = "tpu_name" [], Top, FileOnly, &TEXT, None, None;
+    TPU_NAME: String = "tpu_name" [], Top, FileOnly, &TEXT, None, None, NO_TPU;
     /// Zone of the TPU.
-    TPU_ZONE: String = "tpu_zone" [], Top, FileOnly, &TEXT, None, None;
+    TPU_ZONE: String = "tpu_zone" [], Top, FileOnly, &TEXT, None, None, NO_TPU;
     /// Whether the TPU is a cluster.
-    TPU_USE_CLUSTER: bool = "tpu_use_cluster" ["tpu_cluster"], Top, Switch, &FLAG, Some("false"), None;
+    TPU_USE_CLUSTER: bool = "tpu_use_cluster" ["tpu_cluster"], Top, Switch, &FLAG, Some("false"), None, NO_TPU;
     /// Whether commands on TPU machines run as root.
-    TPU_USE_SUDO: bool = "tpu_use_sudo" [], Top, Switch, &FLAG, Some("false"), None;
+    TPU_USE_SUDO: bool = "tpu_use_sudo" [], Top, Switch, &FLAG, Some("false"), None, NO_TPU;
     /// File with commands that prepare TPU machines.
-    COMMAND_FILE: String = "command_file" [], Top, FileOnly, &TEXT, None, None;
+    COMMAND_FILE: String = "command_file" [], Top, FileOnly, &TEXT, None, None, NO_TPU;
     /// Commands that prepare TPU machines.
-    COMMANDS: Vec<String> = "commands" [], Top, FileOnly, &LINES, None, None;
+    COMMANDS: Vec<String> = "commands" [], Top, FileOnly, &LINES, None, None, NO_TPU;
     /// Names of TPU machines.
-    TPU_VM: Vec<String> = "tpu_vm" ["vm"], Top, Repeated, &LINES, None, None;
+    TPU_VM: Vec<String> = "tpu_vm" ["vm"], Top, Repeated, &LINES, None, None, NO_TPU;
     /// Variables for TPU machines.
-    TPU_ENV: Vec<String> = "tpu_env" ["env"], Top, Repeated, &LINES, None, None;
+    TPU_ENV: Vec<String> = "tpu_env" ["env"], Top, Repeated, &LINES, None, None, NO_TPU;
 
     // FP8.
     /// Package that computes in FP8.
@@ -280,9 +299,9 @@ settings! {
 
     // Intel's extension, in files of older versions.
     /// Whether Intel's extension was used.
-    IPEX: bool = "ipex" [], Ipex, Switch, &FLAG, None, None;
+    IPEX: bool = "ipex" [], Ipex, Switch, &FLAG, None, None, NO_IPEX;
     /// Whether Intel GPUs were used.
-    USE_XPU: bool = "use_xpu" [], Ipex, Switch, &FLAG, None, None;
+    USE_XPU: bool = "use_xpu" [], Ipex, Switch, &FLAG, None, None, NO_IPEX;
 
     // Compilation.
     /// Compiler that turns the model into kernels.
@@ -298,31 +317,31 @@ settings! {
 
     // Amazon SageMaker.
     /// How the job is distributed.
-    SAGEMAKER_DISTRIBUTED_TYPE: SageMakerDistribution = "distributed_type" [], SageMaker, FileOnly, &SageMakerDistribution::FORMAT, None, None;
+    SAGEMAKER_DISTRIBUTED_TYPE: SageMakerDistribution = "distributed_type" [], SageMaker, FileOnly, &SageMakerDistribution::FORMAT, None, None, NO_SAGEMAKER;
     /// Kind of machine.
-    EC2_INSTANCE_TYPE: String = "ec2_instance_type" [], SageMaker, FileOnly, &TEXT, None, None;
+    EC2_INSTANCE_TYPE: String = "ec2_instance_type" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Role that the job takes.
-    IAM_ROLE_NAME: String = "iam_role_name" [], SageMaker, FileOnly, &TEXT, None, None;
+    IAM_ROLE_NAME: String = "iam_role_name" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Container image.
-    IMAGE_URI: String = "image_uri" [], SageMaker, FileOnly, &TEXT, None, None;
+    IMAGE_URI: String = "image_uri" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Profile of the credentials.
-    PROFILE: String = "profile" [], SageMaker, FileOnly, &TEXT, None, None;
+    PROFILE: String = "profile" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Region.
-    REGION: String = "region" [], SageMaker, FileOnly, &TEXT, Some("us-east-1"), None;
+    REGION: String = "region" [], SageMaker, FileOnly, &TEXT, Some("us-east-1"), None, NO_SAGEMAKER;
     /// Start of the name of the job.
-    BASE_JOB_NAME: String = "base_job_name" [], SageMaker, FileOnly, &TEXT, Some("accelerate-sagemaker-1"), None;
+    BASE_JOB_NAME: String = "base_job_name" [], SageMaker, FileOnly, &TEXT, Some("accelerate-sagemaker-1"), None, NO_SAGEMAKER;
     /// Version of PyTorch.
-    PYTORCH_VERSION: String = "pytorch_version" [], SageMaker, FileOnly, &TEXT, Some("1.10.2"), None;
+    PYTORCH_VERSION: String = "pytorch_version" [], SageMaker, FileOnly, &TEXT, Some("1.10.2"), None, NO_SAGEMAKER;
     /// Version of Transformers.
-    TRANSFORMERS_VERSION: String = "transformers_version" [], SageMaker, FileOnly, &TEXT, Some("4.17.0"), None;
+    TRANSFORMERS_VERSION: String = "transformers_version" [], SageMaker, FileOnly, &TEXT, Some("4.17.0"), None, NO_SAGEMAKER;
     /// Version of Python.
-    PY_VERSION: String = "py_version" [], SageMaker, FileOnly, &TEXT, Some("py38"), None;
+    PY_VERSION: String = "py_version" [], SageMaker, FileOnly, &TEXT, Some("py38"), None, NO_SAGEMAKER;
     /// Table of inputs.
-    SAGEMAKER_INPUTS_FILE: String = "sagemaker_inputs_file" [], SageMaker, FileOnly, &TEXT, None, None;
+    SAGEMAKER_INPUTS_FILE: String = "sagemaker_inputs_file" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Table of metrics.
-    SAGEMAKER_METRICS_FILE: String = "sagemaker_metrics_file" [], SageMaker, FileOnly, &TEXT, None, None;
+    SAGEMAKER_METRICS_FILE: String = "sagemaker_metrics_file" [], SageMaker, FileOnly, &TEXT, None, None, NO_SAGEMAKER;
     /// Arguments merged over those of the job.
-    ADDITIONAL_ARGS: Value = "additional_args" [], SageMaker, FileOnly, &MAP, None, None;
+    ADDITIONAL_ARGS: Value = "additional_args" [], SageMaker, FileOnly, &MAP, None, None, NO_SAGEMAKER;
 
     // One start.
     /// Use the CPU: also starts several processes on it.
@@ -343,14 +362,14 @@ settings! {
     NUM_CPU_THREADS_PER_PROCESS: NonZeroUsize = "num_cpu_threads_per_process" [], FlagOnly, OneValue, &THREADS, None, Some(&env::OMP_NUM_THREADS);
     /// How often a failed job is started again.
     MAX_RESTARTS: u64 = "max_restarts" [], FlagOnly, OneValue, &WHOLE, Some("0"), Some(&env::MAX_RESTARTS_ALLOWED);
-    /// Seconds between two looks at the processes. Ends are noticed at once here, so that it changes nothing.
-    MONITOR_INTERVAL: f64 = "monitor_interval" [], FlagOnly, OneValue, &NUMBER, Some("0.1"), None;
+    /// Seconds between two looks at the processes.
+    MONITOR_INTERVAL: f64 = "monitor_interval" [], FlagOnly, OneValue, &NUMBER, Some("0.1"), None, Mark::no_effect("ends are noticed at once");
     /// Details of the rendezvous, as `key=value,key=value`.
     RDZV_CONF: String = "rdzv_conf" [], FlagOnly, OneValue, &TEXT, None, None;
     /// Role that the processes play.
     ROLE: String = "role" [], FlagOnly, OneValue, &TEXT, Some("default"), None;
     /// Access key of AWS.
-    AWS_ACCESS_KEY_ID: String = "aws_access_key_id" [], FlagOnly, OneValue, &TEXT, None, None;
+    AWS_ACCESS_KEY_ID: String = "aws_access_key_id" [], FlagOnly, OneValue, &TEXT, None, None, NO_SAGEMAKER.secret();
     /// Secret key of AWS.
-    AWS_SECRET_ACCESS_KEY: String = "aws_secret_access_key" [], FlagOnly, OneValue, &TEXT, None, None;
+    AWS_SECRET_ACCESS_KEY: String = "aws_secret_access_key" [], FlagOnly, OneValue, &TEXT, None, None, NO_SAGEMAKER.secret();
 }

@@ -1,6 +1,8 @@
 //! Fetching a `config.json` into the cache that Python shares. Weights are never fetched.
 
-use std::{env, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
+
+use accelerate_plan::env::{Environment, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, Variable};
 
 use hf_hub::{
     Cache, Repo, RepoType,
@@ -61,17 +63,20 @@ fn status(error: &ApiError) -> Option<u16> {
 }
 
 fn endpoint() -> String {
-    let endpoint = env::var("HF_ENDPOINT").ok().filter(|e| !e.is_empty());
-    endpoint.map_or(PUBLIC_HUB.to_owned(), |e| {
+    text(&HF_ENDPOINT).map_or(PUBLIC_HUB.to_owned(), |e| {
         e.trim_end_matches('/').to_owned()
     })
 }
 
 /// What lets the user in: `HF_TOKEN`, or what signing in has left.
 fn token(settings: &HubSettings) -> Option<String> {
-    let path = env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
+    let path = text(&HF_TOKEN_PATH).map(PathBuf::from);
     let path = path.or_else(|| Some(settings.home.as_ref()?.join("token")));
-    let token = env::var("HF_TOKEN").ok().filter(|token| !token.is_empty());
-    let token = token.or_else(|| fs::read_to_string(path?).ok())?;
+    let token = text(&HF_TOKEN).or_else(|| fs::read_to_string(path?).ok())?;
     Some(token.trim().to_owned()).filter(|token| !token.is_empty())
+}
+
+/// What cannot be read is taken for not set.
+fn text(variable: &Variable<String>) -> Option<String> {
+    Environment::from_process().get(variable).ok().flatten()
 }

@@ -23,15 +23,14 @@ mod slurm;
 
 use std::{
     ffi::OsString,
-    fmt,
     num::{NonZeroU16, NonZeroUsize},
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 use accelerate_plan::{
     env::{EnvOverlay, MASTER_ADDR, MASTER_PORT},
     launch::Program,
+    settings::MultinodeLauncher,
     topology::Rendezvous,
 };
 
@@ -46,66 +45,11 @@ use super::{
     through,
 };
 
-/// How the hosts are reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
-    Pdsh,
-    Standard,
-    OpenMpi,
-    Mvapich,
-    Mpich,
-    NoSsh,
-    Slurm,
-}
-
-impl Backend {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Pdsh,
-        Self::Standard,
-        Self::OpenMpi,
-        Self::Mvapich,
-        Self::Mpich,
-        Self::NoSsh,
-        Self::Slurm,
-    ];
-
-    /// The name on the command line and in the config file.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Pdsh => "pdsh",
-            Self::Standard => "standard",
-            Self::OpenMpi => "openmpi",
-            Self::Mvapich => "mvapich",
-            Self::Mpich => "mpich",
-            Self::NoSsh => "nossh",
-            Self::Slurm => "slurm",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = HostsError;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim()))
-            .ok_or_else(|| HostsError::UnknownBackend {
-                name: name.to_owned(),
-            })
-    }
-}
-
 /// A job over several machines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) backend: Backend,
+    /// How the hosts are reached.
+    pub(crate) backend: MultinodeLauncher,
     pub(crate) hostfile: Option<&'a Path>,
     /// Hosts and slots to use, as `host:slot,slot@host`.
     pub(crate) include: Option<&'a str>,
@@ -170,11 +114,11 @@ struct Hosts {
 /// Whatever is wrong with the hostfile, the filters, the numbers or the installed programs.
 pub(crate) fn route(request: &Request<'_>, machine: &Machine<'_>) -> Result<Route> {
     let backend = request.backend;
-    if backend == Backend::Standard || request.num_machines == NonZeroUsize::MIN {
+    if backend == MultinodeLauncher::Standard || request.num_machines == NonZeroUsize::MIN {
         return Ok(Route::Agent);
     }
     let hosts = hosts(request)?;
-    if backend == Backend::NoSsh {
+    if backend == MultinodeLauncher::NoSsh {
         let rank = request.machine_rank.ok_or(HostsError::NoMachineRank)?;
         let master = master(request, &hosts.pool, machine)?.ok_or(HostsError::NoMasterAddress)?;
         return NodeShare::new(&hosts.pool, rank, master).map(Route::Node);
@@ -207,11 +151,13 @@ fn outer(request: &Request<'_>, hosts: Hosts, machine: &Machine<'_>) -> Result<O
         exports,
     };
     let arguments = match backend {
-        Backend::OpenMpi => mpi_ranks::open_mpi(&job, machine.has_eth0)?,
-        Backend::Mpich => mpi_ranks::mpich(&job)?,
-        Backend::Mvapich => mpi_ranks::mvapich(&job)?,
-        Backend::Slurm => slurm::arguments(&job, machine.environment, &mut notes)?,
-        Backend::Pdsh | Backend::NoSsh | Backend::Standard => pdsh::arguments(&job, machine)?,
+        MultinodeLauncher::OpenMpi => mpi_ranks::open_mpi(&job, machine.has_eth0)?,
+        MultinodeLauncher::Mpich => mpi_ranks::mpich(&job)?,
+        MultinodeLauncher::Mvapich => mpi_ranks::mvapich(&job)?,
+        MultinodeLauncher::Slurm => slurm::arguments(&job, machine.environment, &mut notes)?,
+        MultinodeLauncher::Pdsh | MultinodeLauncher::NoSsh | MultinodeLauncher::Standard => {
+            pdsh::arguments(&job, machine)?
+        }
     };
     notes.extend(job.exports.notes);
     notes.extend(file_notes);
@@ -224,24 +170,26 @@ fn outer(request: &Request<'_>, hosts: Hosts, machine: &Machine<'_>) -> Result<O
 }
 
 /// The program that reaches the hosts.
-fn launcher(backend: Backend, machine: &Machine<'_>) -> Result<PathBuf> {
+fn launcher(backend: MultinodeLauncher, machine: &Machine<'_>) -> Result<PathBuf> {
     let expected = match backend {
-        Backend::OpenMpi => "Open MPI",
-        Backend::Mpich => "MPICH or Intel MPI",
-        Backend::Mvapich => "MVAPICH",
-        Backend::Slurm => return find(machine, "srun", backend),
-        Backend::Pdsh | Backend::NoSsh | Backend::Standard => {
+        MultinodeLauncher::OpenMpi => "Open MPI",
+        MultinodeLauncher::Mpich => "MPICH or Intel MPI",
+        MultinodeLauncher::Mvapich => "MVAPICH",
+        MultinodeLauncher::Slurm => return find(machine, "srun", backend),
+        MultinodeLauncher::Pdsh | MultinodeLauncher::NoSsh | MultinodeLauncher::Standard => {
             return find(machine, "pdsh", backend);
         }
     };
     let Mpi { program, flavour } = Mpi::find(machine)?;
     let fits = match backend {
-        Backend::OpenMpi => flavour == Flavour::OpenMpi,
+        MultinodeLauncher::OpenMpi => flavour == Flavour::OpenMpi,
         // These two share their process manager and cannot always be told apart.
         _ => flavour != Flavour::OpenMpi,
     };
     match fits {
-        true if backend == Backend::OpenMpi => machine.check_root(&program).map(|()| program),
+        true if backend == MultinodeLauncher::OpenMpi => {
+            machine.check_root(&program).map(|()| program)
+        }
         true => Ok(program),
         false => Err(HostsError::WrongMpi {
             backend,
@@ -252,7 +200,11 @@ fn launcher(backend: Backend, machine: &Machine<'_>) -> Result<PathBuf> {
     }
 }
 
-fn find(machine: &Machine<'_>, program: &'static str, backend: Backend) -> Result<PathBuf> {
+fn find(
+    machine: &Machine<'_>,
+    program: &'static str,
+    backend: MultinodeLauncher,
+) -> Result<PathBuf> {
     machine
         .find(&[program])
         .ok_or(HostsError::ProgramMissing { program, backend })
@@ -269,7 +221,7 @@ fn hosts(request: &Request<'_>) -> Result<Hosts> {
     let is_filtered = include.is_some() || exclude.is_some();
     let Some(path) = request.hostfile else {
         return match backend {
-            Backend::Slurm if !is_filtered => Ok(Hosts {
+            MultinodeLauncher::Slurm if !is_filtered => Ok(Hosts {
                 pool: Pool::default(),
                 is_whole_file: true,
             }),
@@ -328,7 +280,7 @@ fn filter_note(request: &Request<'_>, pool: &Pool) -> Option<String> {
 fn master(request: &Request<'_>, pool: &Pool, machine: &Machine<'_>) -> Result<Option<Rendezvous>> {
     let addr = match request.master_addr {
         Some(addr) => addr.to_owned(),
-        None if request.backend == Backend::Slurm => return Ok(None),
+        None if request.backend == MultinodeLauncher::Slurm => return Ok(None),
         None => master::first_address(pool, request.backend, machine)?,
     };
     Ok(Some(Rendezvous {

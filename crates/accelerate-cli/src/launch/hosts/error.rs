@@ -2,9 +2,9 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use accelerate_plan::Hint;
+use accelerate_plan::{Hint, settings::MultinodeLauncher};
 
-use super::{deepspeed::Backend, mpi::Flavour};
+use super::mpi::Flavour;
 
 /// Why the command could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub(crate) enum HostsError {
 
     #[error("`{}` is of {found}: expected {expected} for the launcher `{backend}`", program.display())]
     WrongMpi {
-        backend: Backend,
+        backend: MultinodeLauncher,
         expected: &'static str,
         program: PathBuf,
         found: Flavour,
@@ -33,17 +33,11 @@ pub(crate) enum HostsError {
     #[error("no program `{program}` on the search path, which the launcher `{backend}` needs")]
     ProgramMissing {
         program: &'static str,
-        backend: Backend,
+        backend: MultinodeLauncher,
     },
 
-    #[error(
-        "unknown multi-node launcher `{name}`: expected one of `pdsh`, `standard`, `openmpi`, \
-         `mvapich`, `mpich`, `nossh`, `slurm`"
-    )]
-    UnknownBackend { name: String },
-
     #[error("the launcher `{backend}` needs a hostfile")]
-    NoHostfile { backend: Backend },
+    NoHostfile { backend: MultinodeLauncher },
 
     #[error("cannot read the hostfile `{}`", path.display())]
     HostfileUnreadable { path: PathBuf, source: io::Error },
@@ -103,7 +97,7 @@ pub(crate) enum HostsError {
          on `{host}` as on `{first}`, found {found}"
     )]
     UnequalSlots {
-        backend: Backend,
+        backend: MultinodeLauncher,
         first: String,
         host: String,
         expected: usize,
@@ -115,7 +109,7 @@ pub(crate) enum HostsError {
          found {slots:?}"
     )]
     ChosenSlots {
-        backend: Backend,
+        backend: MultinodeLauncher,
         host: String,
         slots: Vec<usize>,
     },
@@ -158,8 +152,7 @@ impl HostsError {
     /// 2 for what is wrong on the command line, 1 for the rest that the user can change.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::UnknownBackend { .. }
-            | Self::NoHostfile { .. }
+            Self::NoHostfile { .. }
             | Self::BothFilters
             | Self::FilterSyntax { .. }
             | Self::NoProcessCount

@@ -5,10 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use accelerate_plan::env::{Environment, OMPI_ALLOW_ROOT, OMPI_CONFIRM_ROOT};
+use accelerate_plan::{
+    config,
+    env::{Environment, OMPI_ALLOW_ROOT, OMPI_CONFIRM_ROOT},
+};
 
 use super::{HostsError, Result};
-use crate::launch::is_executable;
+use crate::launch::find_on_path;
 
 /// The machine on which the user typed the command.
 #[derive(Debug, Clone)]
@@ -36,7 +39,7 @@ impl<'a> Machine<'a> {
         Ok(Self {
             environment,
             folder: std::env::current_dir()?,
-            home: std::env::home_dir(),
+            home: config::expand_home("~", environment).ok().flatten(),
             executable: std::env::current_exe()?,
             is_root: rustix::process::geteuid().is_root(),
             has_eth0: Path::new("/sys/class/net/eth0").exists(),
@@ -45,13 +48,7 @@ impl<'a> Machine<'a> {
 
     /// The first file on the search path with one of these names; an earlier name comes first.
     pub(super) fn find(&self, names: &[&str]) -> Option<PathBuf> {
-        let folders = self.environment.search_path();
-        names.iter().find_map(|name| {
-            folders
-                .iter()
-                .map(|folder| folder.join(name))
-                .find(|path| is_executable(path))
-        })
+        find_on_path(self.environment, names)
     }
 
     /// Open MPI refuses to serve root unless two variables allow it. We leave that choice where it

@@ -12,6 +12,7 @@ use std::{
 use accelerate_plan::{env::Environment, launch::Program};
 
 use super::{Machine, Outer};
+use crate::launch::find_on_path;
 
 /// No test waits longer for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -151,11 +152,7 @@ pub(crate) fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
 
 /// A program that this machine has, for tests against the real thing; says so if there is none.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
-    let folders = Environment::from_process().search_path();
-    let found = folders
-        .iter()
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file());
+    let found = find_on_path(&Environment::from_process(), &[name]);
     if found.is_none() {
         eprintln!("skipped: `{name}` is not installed on this machine");
     }

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::error_file;
+use crate::{launch::error_file, machine::CpuList};
 
 /// First argument of a keeper. Its terms follow, then the program and its arguments.
 const MARK: &str = "__rank";
@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     /// Where the launcher hears of the program's start and end.
     pub(crate) news: Option<String>,
     /// CPUs to run on; none means any.
-    pub(crate) cpus: Vec<usize>,
+    pub(crate) cpus: CpuList,
     /// The program's error file; `None` leaves the matter to the launcher.
     pub(crate) errors: Option<error_file::Terms>,
 }
@@ -83,7 +83,7 @@ mod tests {
                 grace: Duration::from_millis(1500),
                 group: None,
                 news: Some("/proc/17/fd/9".to_owned()),
-                cpus: vec![0, 1],
+                cpus: [0, 1].into_iter().collect(),
                 errors: None,
             },
             command: vec!["train".into(), "--lr".into(), "".into()],

@@ -117,3 +117,26 @@ fn a_program_on_the_search_path_is_found() {
         .unwrap();
     assert_eq!(program.executable, path);
 }
+
+#[test]
+fn the_first_line_of_a_script_decides_who_runs_it() {
+    let folder = Folder::new();
+    let python = folder.file("python3", b"#!/bin/sh\n", 0o755);
+    let executed = |content: &[u8], mode| {
+        let path = folder.file("train", content, mode);
+        let located = locate(&[path.clone().into()], Kind::Recognise, &folder.env(), true);
+        located.map(|located| {
+            let is_itself = located.program.executable == path;
+            assert!(is_itself || located.program.executable == python);
+            (is_itself, located.needs_unbuffered)
+        })
+    };
+    let by_itself = |unbuffered| (true, unbuffered);
+    let by_python = (false, false);
+    assert_eq!(executed(b"#!/bin/sh\n", 0o755).unwrap(), by_itself(false));
+    assert!(executed(b"#!/bin/sh\npython", 0o644).is_err());
+    let script = b"#!/usr/bin/env python3\n";
+    assert_eq!(executed(script, 0o755).unwrap(), by_itself(true));
+    assert_eq!(executed(script, 0o644).unwrap(), by_python);
+    assert_eq!(executed(b"print()", 0o755).unwrap(), by_python);
+}

@@ -19,6 +19,14 @@ impl NodeView {
         self
     }
 
+    /// Adds a setting unless there is one of this name.
+    #[must_use]
+    pub(crate) fn with_new(mut self, name: &str, value: impl fmt::Display) -> Self {
+        let entry = self.0.entry(name.to_owned());
+        entry.or_insert_with(|| value.to_string());
+        self
+    }
+
     /// The number of all processes, if it is to be checked.
     fn num_processes(&self) -> Option<usize> {
         self.0.get(NUM_PROCESSES)?.parse().ok()
@@ -202,7 +210,16 @@ fn settings(members: &[&Member]) -> Vec<Conflict> {
             values,
         })
     };
-    names.into_iter().filter_map(differ).collect()
+    let found: Vec<_> = names.into_iter().filter_map(differ).collect();
+    // What one node alone has follows from another difference, if there is one.
+    let is_cause = |conflict: &Conflict| match conflict {
+        Conflict::Setting { values, .. } => !values.contains_key(""),
+        _ => true,
+    };
+    match found.iter().any(is_cause) {
+        true => found.into_iter().filter(is_cause).collect(),
+        false => found,
+    }
 }
 
 /// Whether the processes of all nodes are as many as their views say.
@@ -254,6 +271,19 @@ mod tests {
         let nodes = [member(0, "a", view(2)), member(1, "b", NodeView::default())];
         assert_eq!(said(&nodes, 2).len(), 2);
         assert!(said(&nodes, 2)[1].contains("not set on node 1 (b)"));
+    }
+
+    #[test]
+    fn what_follows_from_another_difference_is_left_out() {
+        let view = |strategy: &str| NodeView::default().with("strategy", strategy);
+        let nodes = [
+            member(0, "a", view("FSDP").with("fsdp_version", 2)),
+            member(1, "b", view("plain")),
+        ];
+        assert_eq!(
+            said(&nodes, 2),
+            ["`strategy` is FSDP on node 0 (a), plain on node 1 (b)"]
+        );
     }
 
     #[test]

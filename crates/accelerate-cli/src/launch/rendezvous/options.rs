@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use accelerate_plan::env;
+
 use super::error::{Error, Result};
 
 /// The longest time that can be asked for. More would overflow the clock.
@@ -79,11 +81,7 @@ fn seconds(key: &str, value: &str) -> Result<Duration> {
 }
 
 fn truth(key: &str, value: &str) -> Result<bool> {
-    match value.to_ascii_lowercase().as_str() {
-        "1" | "true" | "t" | "yes" | "y" => Ok(true),
-        "0" | "false" | "f" | "no" | "n" => Ok(false),
-        _ => Err(wrong(key, value, "`true` or `false`")),
-    }
+    env::truth(value).ok_or_else(|| wrong(key, value, "`true` or `false`"))
 }
 
 fn wrong(key: &str, value: &str, expected: &'static str) -> Error {

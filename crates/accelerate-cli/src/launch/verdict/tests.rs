@@ -152,7 +152,13 @@ fn restarts_are_counted() {
 
 #[test]
 fn other_reasons_are_told_too() {
-    let text = |outcome| describe(&ended(outcome, Vec::new()), &program(), false);
+    let text = |outcome| {
+        describe(
+            &ended(outcome, vec![rank(0, Exit::Code(0))]),
+            &program(),
+            false,
+        )
+    };
     assert_eq!(
         text(Outcome::Interrupted { signal: 15 }),
         "error: `train` was ended by SIGTERM\n"
@@ -165,5 +171,19 @@ fn other_reasons_are_told_too() {
     assert_eq!(
         text(Outcome::PeerFailed { description }),
         "error: `train` failed on another machine\n  caused by: rank 3: exit code 1\n"
+    );
+}
+
+#[test]
+fn an_end_before_the_machines_have_met_is_told_as_that() {
+    let said = |outcome| describe(&ended(outcome, Vec::new()), &program(), false);
+    assert_eq!(
+        said(Outcome::Interrupted { signal: 15 }),
+        "error: stopped by SIGTERM while waiting for the other machines\n"
+    );
+    let limit = Duration::from_secs(3);
+    assert!(
+        said(Outcome::TimedOut { limit })
+            .starts_with("error: stopped after 3 s while waiting for the other machines\n")
     );
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use crate::config::{Value, python_float::python_float};
+use crate::config::{Value, python_float};
 
 /// Writes a value with sorted keys, one entry a line, and a line break at the end.
 ///

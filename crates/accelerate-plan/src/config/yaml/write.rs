@@ -8,7 +8,7 @@ use super::{
     page::Page,
     text::{Place, write_plain, write_text},
 };
-use crate::config::{Value, python_float::python_float};
+use crate::config::{Value, python_float};
 
 /// How far a level is indented.
 const STEP: usize = 2;

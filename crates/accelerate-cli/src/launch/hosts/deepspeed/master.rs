@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::{Backend, pool::Pool};
+use super::{MultinodeLauncher, pool::Pool};
 use crate::launch::hosts::{HostsError, Machine, Result};
 
 /// Asks the first host for its first address, as `ssh HOST hostname -I` prints it.
@@ -12,12 +12,14 @@ use crate::launch::hosts::{HostsError, Machine, Result};
 /// [`HostsError::FirstHost`] if there is no answer.
 pub(super) fn first_address(
     pool: &Pool,
-    backend: Backend,
+    backend: MultinodeLauncher,
     machine: &Machine<'_>,
 ) -> Result<String> {
     let ssh = machine.find(&["ssh"]);
     // `nossh` is the promise to reach no machine.
-    let (Some(ssh), Some((host, _)), true) = (ssh, pool.host(0), backend != Backend::NoSsh) else {
+    let (Some(ssh), Some((host, _)), true) =
+        (ssh, pool.host(0), backend != MultinodeLauncher::NoSsh)
+    else {
         return Err(HostsError::NoMasterAddress);
     };
     let host = host.to_owned();

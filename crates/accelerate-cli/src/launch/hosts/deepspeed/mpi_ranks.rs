@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use accelerate_plan::env::{MASTER_ADDR, MASTER_PORT};
 
-use super::{Backend, Job};
+use super::{Job, MultinodeLauncher};
 use crate::launch::hosts::{Result, words};
 
 /// Gives a rank of MPICH the names that programs for PyTorch look for, then becomes the program.
@@ -29,7 +29,7 @@ const MVAPICH_TUNING: [(&str, &str); 7] = [
 /// where there is one; the traffic of the processes does not depend on it.
 pub(super) fn open_mpi(job: &Job<'_>, has_eth0: bool) -> Result<Vec<OsString>> {
     let pool = &job.hosts.pool;
-    pool.check_first_slots(Backend::OpenMpi)?;
+    pool.check_first_slots(MultinodeLauncher::OpenMpi)?;
     let mut command = numbers(&[("-n", pool.total())]);
     match (job.request.hostfile, job.hosts.is_whole_file) {
         (Some(path), true) => command.extend(["-hostfile".into(), path.into()]),
@@ -56,8 +56,8 @@ pub(super) fn open_mpi(job: &Job<'_>, has_eth0: bool) -> Result<Vec<OsString>> {
 /// MPICH and Intel MPI: equally many slots on each host.
 pub(super) fn mpich(job: &Job<'_>) -> Result<Vec<OsString>> {
     let pool = &job.hosts.pool;
-    pool.check_first_slots(Backend::Mpich)?;
-    let (total, per_host) = (pool.total(), pool.per_host(Backend::Mpich)?);
+    pool.check_first_slots(MultinodeLauncher::Mpich)?;
+    let (total, per_host) = (pool.total(), pool.per_host(MultinodeLauncher::Mpich)?);
     let mut command = numbers(&[("-n", total), ("-ppn", per_host)]);
     let is_address = |name| name == MASTER_ADDR.name() || name == MASTER_PORT.name();
     for (name, value) in job.exports.iter().filter(|(name, _)| !is_address(*name)) {
@@ -85,8 +85,8 @@ pub(super) fn mpich(job: &Job<'_>) -> Result<Vec<OsString>> {
 /// folder for everyone is needed.
 pub(super) fn mvapich(job: &Job<'_>) -> Result<Vec<OsString>> {
     let pool = &job.hosts.pool;
-    pool.check_first_slots(Backend::Mvapich)?;
-    let per_host = pool.per_host(Backend::Mvapich)?;
+    pool.check_first_slots(MultinodeLauncher::Mvapich)?;
+    let per_host = pool.per_host(MultinodeLauncher::Mvapich)?;
     let mut command = numbers(&[("-np", pool.total()), ("-ppn", per_host)]);
     command.extend(texts(&["-hosts", &pool.names()]));
     let tuning = MVAPICH_TUNING

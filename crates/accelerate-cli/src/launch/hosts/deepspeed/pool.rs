@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::Backend;
+use super::MultinodeLauncher;
 use crate::launch::hosts::{HostsError, Result};
 
 /// Hosts in the order of the hostfile, each with the slots that get a process. A slot is the number
@@ -63,7 +63,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`HostsError::UnequalSlots`].
-    pub(super) fn per_host(&self, backend: Backend) -> Result<usize> {
+    pub(super) fn per_host(&self, backend: MultinodeLauncher) -> Result<usize> {
         let (first, expected) = self
             .host(0)
             .map_or(("", 0), |(host, slots)| (host, slots.len()));
@@ -84,7 +84,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`HostsError::ChosenSlots`].
-    pub(super) fn check_first_slots(&self, backend: Backend) -> Result<()> {
+    pub(super) fn check_first_slots(&self, backend: MultinodeLauncher) -> Result<()> {
         let is_first = |slots: &[usize]| slots.iter().copied().eq(0..slots.len());
         match self.hosts().find(|(_, slots)| !is_first(slots)) {
             None => Ok(()),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use accelerate_plan::env::Environment;
 
-use super::{Backend, Job, evenly};
+use super::{Job, MultinodeLauncher, evenly};
 use crate::launch::hosts::{HostsError, Result, words};
 
 /// Starts the ranks as the tasks of one SLURM step, equally many on each machine.
@@ -22,8 +22,12 @@ pub(super) fn arguments(
     let request = job.request;
     let (total, machines, per_machine) = match request.hostfile {
         Some(_) => {
-            pool.check_first_slots(Backend::Slurm)?;
-            (pool.total(), pool.len(), pool.per_host(Backend::Slurm)?)
+            pool.check_first_slots(MultinodeLauncher::Slurm)?;
+            (
+                pool.total(),
+                pool.len(),
+                pool.per_host(MultinodeLauncher::Slurm)?,
+            )
         }
         None => {
             let total = request.num_processes.ok_or(HostsError::NoProcessCount)?;

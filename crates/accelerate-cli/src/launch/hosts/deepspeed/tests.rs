@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    fn request(&self, backend: Backend) -> Request<'_> {
+    fn request(&self, backend: MultinodeLauncher) -> Request<'_> {
         Request {
             backend,
             hostfile: Some(&self.hostfile),
@@ -90,23 +90,13 @@ fn count(number: usize) -> Option<NonZeroUsize> {
 }
 
 #[test]
-fn the_names_of_the_launchers_are_known_in_any_case() {
-    for backend in Backend::ALL {
-        assert_eq!(backend.name().parse::<Backend>().unwrap(), backend);
-    }
-    assert_eq!("PDSH".parse::<Backend>().unwrap(), Backend::Pdsh);
-    let error = "rsh".parse::<Backend>().unwrap_err();
-    assert!(error.to_string().contains("`pdsh`"), "{error}");
-}
-
-#[test]
 fn one_machine_and_standard_are_work_for_our_launcher() {
     let case = Case::new("nonsense");
-    let request = case.request(Backend::Standard);
+    let request = case.request(MultinodeLauncher::Standard);
     assert_eq!(case.route(&request).unwrap(), Route::Agent);
     let request = Request {
         num_machines: NonZeroUsize::MIN,
-        ..case.request(Backend::Pdsh)
+        ..case.request(MultinodeLauncher::Pdsh)
     };
     assert_eq!(case.route(&request).unwrap(), Route::Agent);
 }
@@ -115,7 +105,7 @@ fn one_machine_and_standard_are_work_for_our_launcher() {
 fn open_mpi_takes_the_hostfile_as_it_is() {
     let case = Case::new("h1 slots=2\nh2 slots=4\n");
     case.site.launcher("mpirun", OPEN_MPI);
-    let outer = case.outer(&case.request(Backend::OpenMpi));
+    let outer = case.outer(&case.request(MultinodeLauncher::OpenMpi));
     assert_eq!(
         line(&outer),
         format!(
@@ -150,7 +140,7 @@ fn open_mpi_is_given_a_choice_of_hosts_by_name() {
     let request = Request {
         include: Some("h2@h1:0"),
         num_processes: count(4),
-        ..case.request(Backend::OpenMpi)
+        ..case.request(MultinodeLauncher::OpenMpi)
     };
     let outer = case.outer(&request);
     assert!(
@@ -161,7 +151,7 @@ fn open_mpi_is_given_a_choice_of_hosts_by_name() {
     assert!(outer.notes.iter().any(|line| line == note), "{outer:?}");
     let request = Request {
         num_processes: count(2),
-        ..case.request(Backend::OpenMpi)
+        ..case.request(MultinodeLauncher::OpenMpi)
     };
     let line = line(&case.outer(&request));
     assert!(line.starts_with("-n 2 --host h1:1,h2:1 --mca"), "{line}");
@@ -179,7 +169,7 @@ fn open_mpi_is_given_a_choice_of_hosts_by_name() {
 fn mpich_ranks_are_given_the_names_that_pytorch_looks_for() {
     let case = Case::new(HOSTS);
     case.site.launcher("mpirun", MPICH);
-    let outer = case.outer(&case.request(Backend::Mpich));
+    let outer = case.outer(&case.request(MultinodeLauncher::Mpich));
     let line = line(&outer);
     let start = format!(
         "-n 4 -ppn 2 {} -genv MASTER_ADDR 10.0.0.1 -genv MASTER_PORT 29500 -genv WORLD_SIZE 4 \
@@ -219,7 +209,7 @@ fn mvapich_is_tuned_unless_the_user_did() {
     let case = Case::new(HOSTS);
     case.site.launcher("mpirun", "MVAPICH2 2.3.7");
     case.site.file("work/.deepspeed_env", "MV2_USE_CUDA=0\n");
-    let line = line(&case.outer(&case.request(Backend::Mvapich)));
+    let line = line(&case.outer(&case.request(MultinodeLauncher::Mvapich)));
     let start = "-np 4 -ppn 2 -hosts h1,h2 -env NCCL_DEBUG=INFO -env MV2_USE_CUDA=0";
     assert!(line.starts_with(start), "{line}");
     assert!(line.contains(" -env MASTER_ADDR=10.0.0.1 "), "{line}");
@@ -233,7 +223,11 @@ fn equal_slots_are_needed_where_mpi_counts_per_host() {
     let case = Case::new("h1 slots=2\nh2 slots=4\n");
     case.site.launcher("mpirun", MPICH);
     case.site.launcher("srun", "");
-    for backend in [Backend::Mpich, Backend::Mvapich, Backend::Slurm] {
+    for backend in [
+        MultinodeLauncher::Mpich,
+        MultinodeLauncher::Mvapich,
+        MultinodeLauncher::Slurm,
+    ] {
         let error = case.error(&case.request(backend));
         let text = format!(
             "the launcher `{backend}` starts equally many processes on each host: expected 2 on \
@@ -253,13 +247,13 @@ fn equal_slots_are_needed_where_mpi_counts_per_host() {
 fn the_mpi_must_be_the_one_that_was_named() {
     let case = Case::new(HOSTS);
     case.site.launcher("mpirun", OPEN_MPI);
-    let error = case.error(&case.request(Backend::Mpich));
+    let error = case.error(&case.request(MultinodeLauncher::Mpich));
     assert!(
         error.to_string().contains("is of Open MPI: expected MPICH"),
         "{error}"
     );
     case.site.launcher("mpirun", MPICH);
-    let error = case.error(&case.request(Backend::OpenMpi));
+    let error = case.error(&case.request(MultinodeLauncher::OpenMpi));
     assert!(matches!(error, HostsError::WrongMpi { .. }));
 }
 
@@ -268,7 +262,7 @@ fn slurm_is_asked_for_the_hosts_or_left_to_choose() {
     let case = Case::new(HOSTS);
     case.site.launcher("srun", "");
     case.site.file("work/.deepspeed_env", "LIST=a,b\nX=1\n");
-    let request = case.request(Backend::Slurm);
+    let request = case.request(MultinodeLauncher::Slurm);
     let outer = case.outer(&request);
     let line_of_hosts = line(&outer);
     let start = format!(
@@ -314,7 +308,7 @@ fn a_task_of_slurm_learns_its_rank_and_the_first_host() {
     case.site.program("scontrol", "echo \"$3\" | tr , '\\n'");
     let request = Request {
         master_addr: None,
-        ..case.request(Backend::Slurm)
+        ..case.request(MultinodeLauncher::Slurm)
     };
     let outer = case.outer(&request);
     let arguments = &outer.program.arguments;
@@ -344,7 +338,7 @@ fn nossh_is_the_share_of_this_machine() {
     let case = Case::new("h1 slots=2\nh2 slots=4\n");
     let request = Request {
         machine_rank: Some(1),
-        ..case.request(Backend::NoSsh)
+        ..case.request(MultinodeLauncher::NoSsh)
     };
     let Route::Node(share) = case.route(&request).unwrap() else {
         panic!("expected a share");
@@ -385,7 +379,7 @@ fn nossh_is_the_share_of_this_machine() {
 #[test]
 fn numbers_that_do_not_fit_the_hostfile_are_refused() {
     let case = Case::new("h1 slots=2\nh2 slots=4\n");
-    let request = case.request(Backend::Pdsh);
+    let request = case.request(MultinodeLauncher::Pdsh);
     let with = |number| Request {
         num_processes: count(number),
         ..request
@@ -428,7 +422,10 @@ fn numbers_that_do_not_fit_the_hostfile_are_refused() {
 #[test]
 fn a_program_that_is_missing_is_named() {
     let case = Case::new(HOSTS);
-    for (backend, program) in [(Backend::Pdsh, "pdsh"), (Backend::Slurm, "srun")] {
+    for (backend, program) in [
+        (MultinodeLauncher::Pdsh, "pdsh"),
+        (MultinodeLauncher::Slurm, "srun"),
+    ] {
         let error = case.error(&case.request(backend));
         assert!(
             error.to_string().contains(&format!("`{program}`")),
@@ -436,7 +433,7 @@ fn a_program_that_is_missing_is_named() {
         );
         assert!(error.hint().unwrap().contains("standard"));
     }
-    let error = case.error(&case.request(Backend::OpenMpi));
+    let error = case.error(&case.request(MultinodeLauncher::OpenMpi));
     assert!(matches!(error, HostsError::MpiMissing));
 }
 
@@ -446,7 +443,7 @@ fn the_first_host_is_asked_for_its_address() {
     case.site.launcher("mpirun", MPICH);
     let request = Request {
         master_addr: None,
-        ..case.request(Backend::Mpich)
+        ..case.request(MultinodeLauncher::Mpich)
     };
     assert!(matches!(case.error(&request), HostsError::NoMasterAddress));
     let answers = |body: &str| case.site.program("ssh", body);

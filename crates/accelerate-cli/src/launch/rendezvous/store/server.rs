@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    net::{self, AddressFamily, SocketFlags, SocketType, sockopt},
+    net,
 };
 
 use super::{
@@ -24,6 +24,7 @@ use super::{
     wills::{AgentKeys, Wills},
     wire::{Bytes, MAGIC, Request},
 };
+use crate::launch::port::bind;
 
 /// Number of a connection; none is used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,29 +52,10 @@ pub(crate) struct StoreServer {
 /// Listens on a port of all addresses of both families, or of IPv4 where there is no IPv6; 0 takes
 /// a free one.
 pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
-    let socket = match listen_on((Ipv6Addr::UNSPECIFIED, port).into()) {
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            listen_on((Ipv4Addr::UNSPECIFIED, port).into())?
-        }
-        result => result?,
-    };
-    Ok(socket.into())
-}
-
-fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, false)?;
-    }
     // Connections of a job that has just ended do not keep the port from the next.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    net::bind(&socket, &address)?;
+    let socket = bind(port, true)?;
     net::listen(&socket, BACKLOG)?;
-    Ok(socket)
+    Ok(socket.into())
 }
 
 impl StoreServer {

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::*;
 use crate::launch::hosts::{
     Outer,
-    deepspeed::{Backend, Request, Route, node::NodeShare, route},
+    deepspeed::{MultinodeLauncher, Request, Route, node::NodeShare, route},
     stand_in::{self, Site, installed, script, words},
 };
 
@@ -70,7 +70,7 @@ fn outer(site: &Site, environment: &Environment, command: &[OsString]) -> Outer 
     let mut overlay = EnvOverlay::new();
     overlay.set(&MIXED_PRECISION, &MixedPrecision::Bf16);
     let request = Request {
-        backend: Backend::Pdsh,
+        backend: MultinodeLauncher::Pdsh,
         hostfile: Some(&site.file("hosts", "h1 slots=2\nh2 slots=4\n")),
         include: Some("h1:1@h2"),
         exclude: None,
