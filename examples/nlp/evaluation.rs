@@ -1,6 +1,6 @@
 //! How good the model is on what it has not seen.
 
-use accelerate::data::{Collate, DataLoaderShard, Dataset};
+use accelerate::data::{Collate, Dataset, PreparedDataLoader};
 use accelerate::nn::{Forward, Module};
 use accelerate::{Accelerator, Result};
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
@@ -66,7 +66,7 @@ fn ratio(part: i64, whole: i64) -> f64 {
 pub(crate) fn evaluate<D, C>(
     accelerator: &Accelerator,
     model: &BertForSequenceClassification,
-    batches: &DataLoaderShard<D, C>,
+    batches: &PreparedDataLoader<D, C>,
 ) -> Result<Scores>
 where
     D: Dataset + 'static,

@@ -2,10 +2,13 @@ use std::env;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Read};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::rank::{Rank, TEST};
 
@@ -75,7 +78,7 @@ pub fn start_ranks(
     deadline: Duration,
     command: impl Fn(Rank) -> Command,
 ) -> io::Result<Vec<RankOutput>> {
-    let port = free_port()?;
+    let (_held, port) = held_port()?;
     let mut running = (0..world)
         .map(|index| Running::start(index, command(Rank::new(index, world, port))))
         .collect::<io::Result<Vec<_>>>()?;
@@ -183,9 +186,28 @@ fn same_test(test: &str, rank: Rank) -> Command {
     command
 }
 
-/// A port that is free now. Tests on one machine rarely meet in the moment until it is used.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+/// A port that nobody else is given while the socket exists. Rank 0 can still listen on it: both
+/// sockets allow sharing, and this one does not listen.
+fn held_port() -> io::Result<(OwnedFd, u16)> {
+    // Of both families; of IPv4 where there is no IPv6.
+    hold(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
+        .or_else(|_| hold(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
+}
+
+fn hold(address: SocketAddr) -> io::Result<(OwnedFd, u16)> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    net::bind(&socket, &address)?;
+    // Not before: the system is to pick a port that nobody has.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let port = SocketAddr::try_from(net::getsockname(&socket)?)?.port();
+    Ok((socket, port))
 }
 
 fn report(world: usize, deadline: Duration, outputs: &[RankOutput]) -> String {

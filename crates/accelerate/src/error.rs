@@ -47,16 +47,148 @@ pub enum Error {
         /// Everything that does not fit.
         report: Box<crate::checkpoint::LoadReport>,
     },
-    /// Ranks brought tensors of different shapes or kinds to one operation.
+    /// Ranks came to different collectives, or with different arguments, shapes or kinds.
+    ///
+    /// Found in debug mode, before anything was sent; every rank gets it.
+    #[error("{report}")]
+    CollectiveMismatch {
+        /// Every rank's side.
+        report: Box<crate::collectives::MismatchReport>,
+    },
+    /// A collective failed because other ranks did not come, or ended.
+    #[error("{report}")]
+    CollectiveIncomplete {
+        /// Who is missing, and where the others are.
+        report: Box<crate::collectives::IncompleteReport>,
+        /// Why it failed.
+        #[source]
+        source: accelerate_torch::Error,
+    },
+    /// A tensor has more dimensions on one rank than on another.
     #[error(
-        "`{operation}` needs the same shapes and kinds on every rank, found {}",
+        "`{operation}` needs tensors with as many dimensions on every rank, found {}",
         .shapes.iter().enumerate().map(|(rank, shapes)| format!("rank {rank}: {shapes}")).collect::<Vec<_>>().join("; ")
     )]
-    ShapeMismatch {
+    DimensionsDiffer {
         /// What was called.
         operation: &'static str,
-        /// Kinds and shapes, by rank.
+        /// Shapes and kinds, by rank.
         shapes: Vec<String>,
+    },
+    /// A value could not be made a message between ranks, or a message a value.
+    #[error("`{operation}` cannot {action} an object")]
+    ObjectEncoding {
+        /// What was called.
+        operation: &'static str,
+        /// `encode` or `decode`.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Another rank could not send its object.
+    #[error(
+        "`{operation}` got nothing from rank {rank}, which could not encode its object; see its error"
+    )]
+    ObjectOfOtherRank {
+        /// What was called.
+        operation: &'static str,
+        /// The rank that could not.
+        rank: usize,
+    },
+    /// An object is too large to be sent to every rank.
+    #[error(
+        "`{operation}` sends at most {limit} bytes from a rank, found {bytes} on rank {rank}; \
+         send numbers as tensors, or write to a file that all ranks read"
+    )]
+    ObjectTooLarge {
+        /// What was called.
+        operation: &'static str,
+        /// The rank with the object.
+        rank: usize,
+        /// Its size as a message.
+        bytes: i64,
+        /// The largest size.
+        limit: usize,
+    },
+    /// Ranks ended, left the job or stopped answering while this one waited for them.
+    #[error(
+        "rank {rank} waited in `{operation}` in vain: {roll}; see why they ended, and let all ranks leave \
+         a loop at the same step (`check_trigger`)"
+    )]
+    RanksLost {
+        /// What was waiting.
+        operation: &'static str,
+        /// Who was waiting.
+        rank: usize,
+        /// Who is gone.
+        roll: Box<crate::state::RollCall>,
+        /// How it was noticed.
+        #[source]
+        source: Box<accelerate_torch::Error>,
+    },
+    /// A rank that was to do something before the others did not do it.
+    #[error("rank {rank} went first and failed; its own message says why")]
+    TurnFailed {
+        /// The rank that failed.
+        rank: usize,
+    },
+    /// Another rank failed at what all ranks try together.
+    #[error("rank {rank} failed, so this rank stops as well; its own message says why")]
+    OtherRankFailed {
+        /// The rank that failed.
+        rank: usize,
+    },
+    /// No batch size fits into memory.
+    #[error(
+        "no executable batch size found: started at {starting} and came below {floor}; \
+         use a smaller model, or less memory for each sample"
+    )]
+    NoExecutableBatchSize {
+        /// The first size that was tried.
+        starting: usize,
+        /// The smallest size that would have been.
+        floor: usize,
+    },
+    /// An in-process launch was asked for where there can be none.
+    #[error("cannot launch processes: {problem}; {remedy}")]
+    CannotLaunch {
+        /// What stands against it.
+        problem: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// A process could not be started or waited for.
+    #[error("cannot start rank {rank} as a new process of this program")]
+    LaunchStart {
+        /// The rank.
+        rank: usize,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A process of a launch failed.
+    #[error(
+        "rank {rank} of {world} failed with {status}{}",
+        if last_lines.is_empty() { String::new() } else { format!("; it last wrote:\n{last_lines}") }
+    )]
+    LaunchFailed {
+        /// The first rank that failed.
+        rank: usize,
+        /// How many were started.
+        world: usize,
+        /// How it ended: an exit code or a signal.
+        status: String,
+        /// The last lines of its standard error.
+        last_lines: String,
+    },
+    /// The processes of a launch did not end in time.
+    #[error("ranks {running:?} did not end within {} s and were stopped", deadline.as_secs_f64())]
+    LaunchDeadline {
+        /// The ranks that were still running.
+        running: Vec<usize>,
+        /// The time they had.
+        deadline: std::time::Duration,
     },
     /// A model without parameters to train was to be trained in parallel.
     #[error(
@@ -66,6 +198,28 @@ pub enum Error {
     NothingToTrain {
         /// The class of the model.
         class: &'static str,
+    },
+    /// Ranks brought different models to be trained together.
+    #[error(
+        "all ranks need the same model: expected {expected} as on rank 0, found {found} on rank {rank}; \
+         build it from the same settings on every rank"
+    )]
+    ModelsDiffer {
+        /// The first rank whose model is another.
+        rank: usize,
+        /// The first tensor that differs as rank 0 has it: name, kind, shape.
+        expected: String,
+        /// The tensor that this rank has in its place.
+        found: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start the thread that {purpose}; is the limit of threads reached?")]
+    ThreadStart {
+        /// What the thread is for.
+        purpose: &'static str,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
     },
     /// A file could not be read or written.
     #[error("cannot {action} `{}`", path.display())]
@@ -167,6 +321,42 @@ pub enum Error {
         /// The worker's number.
         worker: usize,
     },
+    /// Batches that are to be dealt out from rank 0 together do not fit each other.
+    #[error(
+        "cannot join batches to deal them out from rank 0: expected {expected} as in the first of them, found {found} in batch {batch}; \
+         cut each batch instead with `split_batches: true`, or let every rank read its own with `dispatch_batches: Some(false)`"
+    )]
+    UnevenBatches {
+        /// The batch's place among those that are dealt out in one step.
+        batch: usize,
+        /// What the first batch has there.
+        expected: String,
+        /// What this batch has there.
+        found: String,
+    },
+    /// Another rank could not read its next batch.
+    #[error("rank {rank} could not read its next batch, so the loop ends on every rank: {message}")]
+    ReadElsewhere {
+        /// The rank that failed.
+        rank: usize,
+        /// Its error, with the causes.
+        message: String,
+    },
+    /// Ranks do not take the same steps through a loader.
+    #[error(
+        "rank 0 deals out step {sent_step} of loop {sent_loop} over a loader, expected step {step} of loop {own_loop}; \
+         start and leave a loop at the same step on every rank"
+    )]
+    OutOfStep {
+        /// The step that rank 0 sends, from 0 on.
+        sent_step: u64,
+        /// The loop that rank 0 is in, counted from 0 on for each loader.
+        sent_loop: u64,
+        /// The step that this rank waits for.
+        step: u64,
+        /// The loop that this rank is in.
+        own_loop: u64,
+    },
     /// A saved state does not fit what it is loaded into.
     #[error("the saved state does not fit this {target}: {}", problems.join("; "))]
     StateMismatch {
@@ -181,6 +371,18 @@ impl Error {
     /// An error of a data set or collation of your own.
     pub fn data(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Data(source.into())
+    }
+
+    /// The message with those of the causes behind it, for ranks that get no more than a text.
+    pub(crate) fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
     }
 }
 

@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
+use crate::accumulation::{Counters, GradientAccumulationPlugin, Tallies};
 use crate::data::LoaderProgress;
 
 /// Where gradient accumulation stands: a shared handle.
@@ -20,20 +21,34 @@ struct Shared {
     num_steps: Cell<NonZeroUsize>,
     sync_with_dataloader: Cell<bool>,
     sync_each_batch: Cell<bool>,
+    adjust_scheduler: Cell<bool>,
     progress: LoaderProgress,
+    counters: Counters,
+    tallies: Tallies,
+    open_scopes: Cell<usize>,
 }
 
 impl GradientState {
     /// Accumulation over `num_steps` batches; 1 completes gradients with every batch.
     #[must_use]
     pub fn new(num_steps: NonZeroUsize) -> Self {
+        Self::with_plugin(GradientAccumulationPlugin::new(num_steps))
+    }
+
+    /// Accumulation with every switch.
+    #[must_use]
+    pub fn with_plugin(plugin: GradientAccumulationPlugin) -> Self {
         Self {
             shared: Rc::new(Shared {
                 sync_gradients: Cell::new(true),
-                num_steps: Cell::new(num_steps),
-                sync_with_dataloader: Cell::new(true),
-                sync_each_batch: Cell::new(false),
+                num_steps: Cell::new(plugin.num_steps),
+                sync_with_dataloader: Cell::new(plugin.sync_with_dataloader),
+                sync_each_batch: Cell::new(plugin.sync_each_batch),
+                adjust_scheduler: Cell::new(plugin.adjust_scheduler),
                 progress: LoaderProgress::new(),
+                counters: Counters::default(),
+                tallies: Tallies::default(),
+                open_scopes: Cell::new(0),
             }),
         }
     }
@@ -82,6 +97,42 @@ impl GradientState {
     /// Changes [`sync_each_batch`](Self::sync_each_batch).
     pub fn set_sync_each_batch(&self, sync: bool) {
         self.shared.sync_each_batch.set(sync);
+    }
+
+    /// See [`GradientAccumulationPlugin::adjust_scheduler`].
+    #[must_use]
+    pub fn adjust_scheduler(&self) -> bool {
+        self.shared.adjust_scheduler.get()
+    }
+
+    /// Starts accumulation anew: forgets how many batches each model has seen.
+    ///
+    /// Gradients that are there stay; drop them with the optimizer.
+    pub fn restart(&self) {
+        self.shared.counters.clear();
+        self.shared.tallies.clear();
+        self.shared.sync_gradients.set(true);
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    pub(crate) fn tallies(&self) -> &Tallies {
+        &self.shared.tallies
+    }
+
+    /// Counts a scope in; whether it is inside of another one.
+    pub(crate) fn open_scope(&self) -> bool {
+        self.shared
+            .open_scopes
+            .replace(self.shared.open_scopes.get() + 1)
+            > 0
+    }
+
+    pub(crate) fn close_scope(&self) {
+        let open = self.shared.open_scopes.get();
+        self.shared.open_scopes.set(open.saturating_sub(1));
     }
 
     /// Where the loops over prepared loaders stand.

@@ -5,19 +5,27 @@
 extern crate self as accelerate;
 
 pub mod accelerator;
+pub mod accumulation;
 pub mod checkpoint;
 pub mod collectives;
 pub mod data;
 mod error;
+mod gradient_clipping;
 mod gradient_state;
+pub mod launchers;
+pub mod logging;
+pub mod memory;
 pub mod nn;
 pub mod optim;
 pub mod parallel;
+pub mod precision;
+pub mod random;
 pub mod state;
 pub mod tree;
 
 pub use accelerator::{Accelerator, AcceleratorBuilder, DataLoaderConfiguration, PreparedModel};
 pub use error::{Error, Result};
+pub use gradient_clipping::{ClipNorm, clip_grad_norm, clip_grad_value};
 pub use gradient_state::GradientState;
 pub use state::{DistributedType, PartialState};
 // Tensors are part of this library's interface: this is the one version they come from.

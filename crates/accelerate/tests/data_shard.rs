@@ -172,6 +172,42 @@ fn metrics_count_every_sample_once_with_split_batches() {
 }
 
 #[test]
+fn repeated_batches_of_varying_size_are_trimmed_too() {
+    let batches: Vec<Vec<usize>> = vec![vec![0, 1, 2], vec![3], vec![4, 5], vec![6], vec![7, 8]];
+    for ranks in 1..=4 {
+        let progress: Vec<_> = (0..ranks).map(|_| LoaderProgress::new()).collect();
+        let shards: Vec<Shard> = progress
+            .iter()
+            .enumerate()
+            .map(|(rank, progress)| {
+                let loader = DataLoader::builder((0..9i64).collect::<Vec<_>>())
+                    .batch_sampler(batches.clone())
+                    .num_workers(rank % 2)
+                    .build()
+                    .unwrap();
+                DataLoaderShard::new(loader, options(ranks, rank, progress)).unwrap()
+            })
+            .collect();
+        for _epoch in 0..2 {
+            let mut loops: Vec<_> = shards.iter().map(|shard| shard.iter()).collect();
+            let mut kept = Vec::new();
+            for _step in 0..shards[0].len() {
+                let mut all: Vec<i64> = loops
+                    .iter_mut()
+                    .flat_map(|own| numbers(&own.next().unwrap().unwrap()))
+                    .collect();
+                let end = progress[0].end_of_dataloader();
+                if let Some(rest) = progress[0].remainder().filter(|_| end) {
+                    all.truncate(rest);
+                }
+                kept.extend(all);
+            }
+            assert!(kept.into_iter().eq(0..9), "{ranks} ranks");
+        }
+    }
+}
+
+#[test]
 fn uneven_ranks_see_every_sample_once_and_finish() {
     let seen = |even_batches| -> Vec<Vec<i64>> {
         (0..2)

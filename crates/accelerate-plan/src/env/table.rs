@@ -111,6 +111,9 @@ variables! {
     /// Name of the run, equal for all launchers of one job.
     RUN_ID: String = "TORCHELASTIC_RUN_ID", TEXT, Some("none"), Launcher, Replaced;
 
+    /// The call of an in-process launcher that this process was started for.
+    LAUNCH_CALL: String = "ACCELERATE_LAUNCH_CALL", TEXT, None, Launcher, Kept;
+
     // The same facts as MPI launchers state them.
     /// Rank, from MPICH, Intel MPI and others with the same process manager.
     PMI_RANK: usize = "PMI_RANK", INDEX, None, Mpi, Kept;
@@ -202,6 +205,10 @@ variables! {
     LOG_LEVEL: String = "ACCELERATE_LOG_LEVEL", TEXT, None, User, Kept;
     /// Number of threads with which one process computes.
     OMP_NUM_THREADS: NonZeroUsize = "OMP_NUM_THREADS", THREADS, None, Launcher, Kept;
+    /// From which size on the C library takes a block from the system by itself, in bytes.
+    MALLOC_MMAP_THRESHOLD: String = "MALLOC_MMAP_THRESHOLD_", TEXT, None, User, Kept;
+    /// How much freed memory the C library keeps, in bytes.
+    MALLOC_TRIM_THRESHOLD: String = "MALLOC_TRIM_THRESHOLD_", TEXT, None, User, Kept;
     /// Whether this process was forked by a launcher that owns the process group.
     FORK_LAUNCHED: bool = "FORK_LAUNCHED", DIGIT_FLAG, Some("0"), Launcher, Kept;
     /// NVIDIA devices that may be used, comma-separated.

@@ -16,7 +16,7 @@ use crate::{
 /// Refuses settings that exclude each other.
 ///
 /// # Errors
-/// [`Error::Contradiction`] with both values and where they came from.
+/// [`crate::Error::Contradiction`] with both values and where they came from.
 pub fn check(settings: &Settings, strategy: Strategy) -> Result<()> {
     several_processes_for_several_devices(settings)?;
     enough_devices(settings)?;

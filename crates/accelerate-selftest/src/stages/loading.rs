@@ -1,6 +1,6 @@
 //! Which samples a prepared loader gives to which rank.
 
-use accelerate::data::{DataLoader, DataLoaderShard};
+use accelerate::data::{DataLoader, PreparedDataLoader};
 use accelerate::{Accelerator, DataLoaderConfiguration};
 
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 /// A prepared loader of whole numbers.
-pub(super) type Loader = DataLoaderShard<Vec<i64>>;
+pub(super) type Loader = PreparedDataLoader<Vec<i64>>;
 
 /// What is dealt out, before it is prepared.
 #[derive(Debug, Clone, Copy)]

@@ -47,7 +47,7 @@ const SEED: i64 = 1;
 type MakeOptimizer = fn(Vec<Tensor>) -> accelerate::Result<Box<dyn Optimizer>>;
 
 /// How is trained, and how far results may be apart.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Setting {
     optimizer: MakeOptimizer,
     kind: Kind,

@@ -55,6 +55,7 @@ impl ProcessGroup {
         tensors: &[&Tensor],
         start: impl FnOnce(*mut *mut ffi::Work) -> *mut Status,
     ) -> Result<Work> {
+        self.is_open(operation)?;
         let mut work = ptr::null_mut();
         // SAFETY: `start` calls one entry point, which owns neither handle nor tensors.
         unsafe { outcome(start(&mut work)) }

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::status::{check, outcome};
@@ -116,6 +116,8 @@ struct Inner {
     options: GroupOptions,
     /// Numbers the exchanges that are made of sends and receives.
     exchanges: AtomicUsize,
+    /// Set when the group is shut down.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -165,9 +167,8 @@ impl ProcessGroup {
             rank,
             world,
         };
-        let store = store.prefixed("default_pg")?.prefixed("0/")?;
         let base = Arc::new(Base {
-            store,
+            store: Self::base_store(store)?,
             next: AtomicUsize::new(1),
         });
         Self::build(
@@ -177,6 +178,11 @@ impl ProcessGroup {
             Arc::clone(&base),
             options.clone(),
         )
+    }
+
+    /// The part of a store that is the default group's.
+    pub(crate) fn base_store(store: &Store) -> Result<Store> {
+        store.prefixed("default_pg")?.prefixed("0/")
     }
 
     /// A group of some ranks, given by their ranks in the default group.
@@ -268,6 +274,7 @@ impl ProcessGroup {
                 base,
                 options,
                 exchanges,
+                closed: AtomicBool::new(false),
             }),
         };
         if group.backend() != Backend::Gloo {
@@ -368,26 +375,48 @@ impl ProcessGroup {
         &self.inner.global_ranks
     }
 
+    /// The store that the ranks of the default group share, for small notes between them.
+    ///
+    /// Keys of libtorch's own live there too: begin yours with a word of your own.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.inner.base.store
+    }
+
     fn global_rank(&self) -> usize {
         self.inner.global_ranks[self.inner.place.rank]
     }
 
-    /// Ends the group's work in order; nothing may be sent after.
+    /// Ends the group's work in order; whatever is to be sent after is refused.
     ///
     /// # Errors
     /// What the backend could not finish.
     pub fn shutdown(&self) -> Result<()> {
+        self.inner.closed.store(true, Ordering::Release);
         // SAFETY: the handle is alive.
         unsafe { check("shut down group", ffi::acc_group_shutdown(self.raw())) }
     }
 
-    /// Breaks off everything under way, as after a failure.
+    /// Breaks off everything under way, as after a failure; whatever is to be sent after is refused.
     ///
     /// # Errors
     /// If the backend cannot abort.
     pub fn abort(&self) -> Result<()> {
+        self.inner.closed.store(true, Ordering::Release);
         // SAFETY: the handle is alive.
         unsafe { check("abort group", ffi::acc_group_abort(self.raw())) }
+    }
+
+    /// Refuses what comes after the end of the group: its other ranks no longer take part.
+    fn is_open(&self, operation: &'static str) -> Result<()> {
+        if self.inner.closed.load(Ordering::Acquire) {
+            return Err(Error::Argument {
+                operation,
+                expected: "a process group at work".to_owned(),
+                found: format!("group `{}`, which was shut down", self.name()),
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn raw(&self) -> *mut ffi::Group {

@@ -75,7 +75,21 @@ impl Rendezvous {
         options: &GroupOptions,
         report: impl FnMut(&Waiting) + Send + 'static,
     ) -> Result<ProcessGroup> {
-        self.join_reporting(options, REPORT_EVERY, report)
+        self.join_greeting(options, report, |_| Ok(()))
+    }
+
+    /// Like [`join`](Self::join); `greet` leaves something in the store of the group that
+    /// every rank finds there as soon as it has joined.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join), and that of `greet`.
+    pub fn join_greeting(
+        &self,
+        options: &GroupOptions,
+        report: impl FnMut(&Waiting) + Send + 'static,
+        greet: impl FnOnce(&Store) -> Result<()>,
+    ) -> Result<ProcessGroup> {
+        self.join_reporting(options, REPORT_EVERY, report, greet)
     }
 
     fn join_reporting(
@@ -83,6 +97,7 @@ impl Rendezvous {
         options: &GroupOptions,
         every: Duration,
         mut report: impl FnMut(&Waiting) + Send + 'static,
+        greet: impl FnOnce(&Store) -> Result<()>,
     ) -> Result<ProcessGroup> {
         let start = Instant::now();
         let serves = self.rank == 0 && self.server == StoreServer::Rank0;
@@ -96,6 +111,7 @@ impl Rendezvous {
             workers: Some(self.world),
             timeout: options.timeout,
         })?;
+        greet(&ProcessGroup::base_store(&store)?)?;
         store.set(&joined_key(self.rank), b"1")?;
         let watch = Watch::start(self.clone(), store.reconnect()?, every, report);
         let joined = store
@@ -262,9 +278,12 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let every = Duration::from_millis(100);
         let error = first
-            .join_reporting(&options, every, move |waiting| {
-                drop(tell.send(waiting.clone()))
-            })
+            .join_reporting(
+                &options,
+                every,
+                move |waiting| drop(tell.send(waiting.clone())),
+                |_| Ok(()),
+            )
             .unwrap_err();
         assert!(
             matches!(&error, Error::RanksMissing { world: 3, missing, .. } if *missing == [1, 2]),
@@ -324,9 +343,12 @@ mod tests {
         let options = GroupOptions::new(Backend::Gloo).with_timeout(Duration::from_millis(500));
         let (tell, told) = mpsc::channel();
         let error = second
-            .join_reporting(&options, Duration::from_millis(100), move |waiting| {
-                drop(tell.send(waiting.clone()))
-            })
+            .join_reporting(
+                &options,
+                Duration::from_millis(100),
+                move |waiting| drop(tell.send(waiting.clone())),
+                |_| Ok(()),
+            )
             .unwrap_err();
         assert!(
             matches!(&error, Error::RanksMissing { missing, .. } if *missing == [0]),

@@ -1,16 +1,21 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Duration;
 
+use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
-use crate::Result;
+use crate::accumulation::GradientAccumulationPlugin;
+use crate::data::RngType;
 use crate::gradient_state::GradientState;
+use crate::memory;
 use crate::parallel::DistributedDataParallelKwargs;
+use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
 use crate::state::{PartialState, StateOptions};
+use crate::{Error, Result};
 
 /// How prepared loaders divide their batches.
 ///
@@ -28,6 +33,12 @@ pub struct DataLoaderConfiguration {
     pub data_seed: Option<u64>,
     /// Whether a copy to the device may still run when the batch is handed out.
     pub non_blocking: bool,
+    /// Whether a saved state holds where the prepared loaders stand. A prepared loader
+    /// has `state_dict` in any case.
+    pub use_stateful_dataloader: bool,
+    /// Whether rank 0 reads for all ranks and deals out what it reads. `None` does so for
+    /// iterable data sets that cannot give each rank a part of its own, if batches are placed.
+    pub dispatch_batches: Option<bool>,
 }
 
 impl Default for DataLoaderConfiguration {
@@ -38,6 +49,8 @@ impl Default for DataLoaderConfiguration {
             use_seedable_sampler: false,
             data_seed: None,
             non_blocking: false,
+            use_stateful_dataloader: false,
+            dispatch_batches: None,
         }
     }
 }
@@ -48,7 +61,11 @@ pub struct AcceleratorBuilder {
     state: StateOptions,
     device_placement: bool,
     gradient_accumulation_steps: NonZeroUsize,
+    gradient_accumulation_plugin: Option<GradientAccumulationPlugin>,
+    mixed_precision: Option<MixedPrecision>,
+    precision: PrecisionOptions,
     dataloader_config: DataLoaderConfiguration,
+    rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
 }
@@ -59,7 +76,11 @@ impl Default for AcceleratorBuilder {
             state: StateOptions::default(),
             device_placement: true,
             gradient_accumulation_steps: NonZeroUsize::MIN,
+            gradient_accumulation_plugin: None,
+            mixed_precision: None,
+            precision: PrecisionOptions::default(),
             dataloader_config: DataLoaderConfiguration::default(),
+            rng_types: vec![RngType::Generator],
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
         }
@@ -104,10 +125,66 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// How gradients are accumulated, with every switch.
+    ///
+    /// The launcher's number of steps does not change it. It stands instead of
+    /// [`gradient_accumulation_steps`](Self::gradient_accumulation_steps): both are an error.
+    #[must_use]
+    pub fn gradient_accumulation_plugin(mut self, plugin: GradientAccumulationPlugin) -> Self {
+        self.gradient_accumulation_plugin = Some(plugin);
+        self
+    }
+
+    /// The precision to compute in; if not set, `ACCELERATE_MIXED_PRECISION`, which the launcher sets.
+    #[must_use]
+    pub fn mixed_precision(mut self, precision: MixedPrecision) -> Self {
+        self.mixed_precision = Some(precision);
+        self
+    }
+
+    /// How autocast behaves.
+    #[must_use]
+    pub fn autocast_kwargs(mut self, kwargs: AutocastKwargs) -> Self {
+        self.precision.autocast = kwargs;
+        self
+    }
+
+    /// How the loss is scaled in fp16.
+    #[must_use]
+    pub fn grad_scaler_kwargs(mut self, kwargs: GradScalerKwargs) -> Self {
+        self.precision.grad_scaler = kwargs;
+        self
+    }
+
+    /// Whether half-sized outputs of prepared models become float32; on if not changed.
+    #[must_use]
+    pub fn convert_outputs_to_fp32(mut self, convert: bool) -> Self {
+        self.precision.convert_outputs_to_fp32 = convert;
+        self
+    }
+
+    /// Whether fp16 really computes in float16 on a CPU, which is slow; off if not changed,
+    /// and fp16 is float32 there.
+    #[must_use]
+    pub fn fp16_on_cpu(mut self, fp16: bool) -> Self {
+        self.precision.fp16_on_cpu = fp16;
+        self
+    }
+
     /// How prepared loaders divide their batches.
     #[must_use]
     pub fn dataloader_config(mut self, config: DataLoaderConfiguration) -> Self {
         self.dataloader_config = config;
+        self
+    }
+
+    /// The random generators that get rank 0's state whenever an epoch of a prepared
+    /// loader begins; the loader's own if not changed.
+    ///
+    /// [`RngType::Generator`] is left out for loaders that have none.
+    #[must_use]
+    pub fn rng_types(mut self, kinds: impl IntoIterator<Item = RngType>) -> Self {
+        self.rng_types = kinds.into_iter().collect();
         self
     }
 
@@ -131,22 +208,50 @@ impl AcceleratorBuilder {
     /// In a job of several processes the first one waits until all of them make it.
     ///
     /// # Errors
-    /// As [`PartialState::new`].
+    /// As [`PartialState::new`]; a precision that this device cannot do; two settings of
+    /// accumulation that contradict each other.
     pub fn build(self) -> Result<Accelerator> {
-        let steps = Environment::from_process()
-            .get(&env::GRADIENT_ACCUMULATION_STEPS)?
-            .and_then(|steps| NonZeroUsize::try_from(steps).ok())
-            .unwrap_or(self.gradient_accumulation_steps);
+        let environment = Environment::from_process();
+        let gradient_state = self.gradient_state(&environment)?;
+        let precision = match self.mixed_precision {
+            Some(precision) => precision,
+            None => environment.get(&env::MIXED_PRECISION)?.unwrap_or_default(),
+        };
+        let state = PartialState::with_options(&self.state)?;
+        memory::keep_for_next_step(state.device(), &environment)?;
         Ok(Accelerator {
             shared: Rc::new(Shared {
-                state: PartialState::with_options(&self.state)?,
-                gradient_state: GradientState::new(steps),
+                precision: Precision::new(precision, state.device(), self.precision)?,
+                state,
+                gradient_state,
                 device_placement: self.device_placement,
                 dataloader_config: self.dataloader_config,
+                even_batches: Cell::new(self.dataloader_config.even_batches),
+                rng_types: self.rng_types,
+                loaders: RefCell::default(),
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
                 optimizers: RefCell::default(),
+                trigger: Cell::default(),
             }),
         })
+    }
+
+    fn gradient_state(&self, environment: &Environment) -> Result<GradientState> {
+        let steps = self.gradient_accumulation_steps;
+        match self.gradient_accumulation_plugin {
+            Some(_) if steps != NonZeroUsize::MIN => Err(Error::Argument {
+                operation: "Accelerator",
+                expected: "`gradient_accumulation_steps` or `gradient_accumulation_plugin`"
+                    .to_owned(),
+                found: format!("both; set `num_steps: {steps}` in the plugin"),
+            }),
+            Some(plugin) => Ok(GradientState::with_plugin(plugin)),
+            None => {
+                let launched = environment.get(&env::GRADIENT_ACCUMULATION_STEPS)?;
+                let launched = launched.and_then(|steps| NonZeroUsize::try_from(steps).ok());
+                Ok(GradientState::new(launched.unwrap_or(steps)))
+            }
+        }
     }
 }

@@ -1,27 +1,37 @@
 //! The façade: it asks the rooms below and decides nothing itself.
 
+mod accumulate;
 mod builder;
+mod clip;
+mod data;
+mod join;
+mod local_sgd;
+mod memory;
 mod metrics;
+mod operations;
+mod precision;
 mod prepare;
 mod prepared_model;
+mod process;
+mod triggers;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use accelerate_torch::autograd::{self, BackwardOptions};
 use tch::{Device, Tensor};
 
-use crate::collectives::{self, Reduction};
+use crate::data::{LoaderControl, RngType};
 use crate::gradient_state::GradientState;
-use crate::nn::IntoInput;
 use crate::optim::LearningRates;
 use crate::parallel::DistributedDataParallelKwargs;
+use crate::precision::Precision;
 use crate::state::{DistributedType, PartialState};
-use crate::tree::Tree;
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
+pub use clip::ClippedParameters;
 pub use prepare::{Preparable, Prepare};
 pub use prepared_model::PreparedModel;
 
@@ -67,12 +77,20 @@ pub struct Accelerator {
 struct Shared {
     state: PartialState,
     gradient_state: GradientState,
+    precision: Precision,
     device_placement: bool,
     dataloader_config: DataLoaderConfiguration,
+    /// What holds instead of the configuration's `even_batches`: it may change.
+    even_batches: Cell<bool>,
+    rng_types: Vec<RngType>,
+    /// Every prepared loader, as long as it exists.
+    loaders: RefCell<Vec<Weak<dyn LoaderControl>>>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
     /// Of every prepared optimizer, for the schedules that follow them.
     optimizers: RefCell<Vec<LearningRates>>,
+    /// Whether this rank has set the trigger.
+    trigger: Cell<bool>,
 }
 
 impl Accelerator {
@@ -119,15 +137,21 @@ impl Accelerator {
         PreparedModel::for_evaluation(model, self)
     }
 
-    /// The model as it was before it was prepared, still trained.
+    /// The model without what trains it in parallel.
+    ///
+    /// In mixed precision it still computes as it did when prepared;
+    /// [`unwrap_model_with`](Self::unwrap_model_with) and [`PreparedModel::into_inner`] give
+    /// it back as it was before.
     #[must_use]
     pub fn unwrap_model<M: crate::nn::Module>(&self, model: PreparedModel<M>) -> M {
-        model.into_inner()
+        self.unwrap_model_with(model, true)
     }
 
     /// Adds the gradients of `loss` to the parameters', averaged over ranks where it is due.
     ///
-    /// The loss is divided by the number of accumulation steps.
+    /// The loss is divided by the number of accumulation steps, and multiplied by the loss
+    /// scale where there is one. Batches that differ in their number of real items are better
+    /// served by [`backward_normalized`](crate::accumulation::AccumulationScope::backward_normalized).
     ///
     /// # Shapes
     /// - loss: `[]`
@@ -150,60 +174,15 @@ impl Accelerator {
                 });
             }
         };
+        let loss = match self.scaler() {
+            Some(scaler) => scaler.scale(&loss)?,
+            None => loss,
+        };
         Ok(autograd::backward(
             &[loss],
             None,
             BackwardOptions::default(),
         )?)
-    }
-
-    /// Joins the tensors of all ranks along dimension 0, in the order of ranks.
-    ///
-    /// # Errors
-    /// As [`collectives::gather`].
-    pub fn gather<T: Tree>(&self, values: impl IntoInput<T>) -> Result<T> {
-        collectives::gather(self.state(), values.into_input())
-    }
-
-    /// Reduces the tensors of all ranks to one value that every rank gets.
-    ///
-    /// # Errors
-    /// As [`collectives::reduce`].
-    pub fn reduce<T: Tree>(&self, values: impl IntoInput<T>, reduction: Reduction) -> Result<T> {
-        collectives::reduce(self.state(), values.into_input(), reduction)
-    }
-
-    /// Makes tensors as long in one dimension as the longest of any rank.
-    ///
-    /// # Errors
-    /// As [`collectives::pad_across_processes`].
-    pub fn pad_across_processes<T: Tree>(
-        &self,
-        values: impl IntoInput<T>,
-        dim: i64,
-        pad_index: f64,
-        pad_first: bool,
-    ) -> Result<T> {
-        collectives::pad_across_processes(
-            self.state(),
-            values.into_input(),
-            dim,
-            pad_index,
-            pad_first,
-        )
-    }
-
-    /// Waits until every rank has come here.
-    ///
-    /// # Errors
-    /// As [`PartialState::wait_for_everyone`].
-    pub fn wait_for_everyone(&self) -> Result<()> {
-        self.state().wait_for_everyone()
-    }
-
-    /// Prints a line on rank 0 of each machine.
-    pub fn print(&self, message: impl fmt::Display) {
-        self.state().print(message);
     }
 
     /// Rank, world, device and process control.
@@ -288,6 +267,7 @@ impl fmt::Debug for Accelerator {
         f.debug_struct("Accelerator")
             .field("state", self.state())
             .field("gradient_state", self.gradient_state())
+            .field("precision", self.precision())
             .field("dataloader_config", &self.shared.dataloader_config)
             .finish_non_exhaustive()
     }

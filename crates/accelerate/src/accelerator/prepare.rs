@@ -1,14 +1,18 @@
 use std::num::NonZeroUsize;
 
-use accelerate_torch::{Generator, ProcessGroup};
-
 use super::{Accelerator, PreparedModel};
 use crate::Result;
-use crate::data::{Collate, DataLoader, DataLoaderShard, Dataset, ShardOptions, SyncGenerator};
+use crate::data::{
+    BatchSource, Collate, DataLoader, DataLoaderDispatcher, DataLoaderShard, Dataset,
+    IterableDataLoader, IterableDataLoaderShard, IterableDataset, PreparedDataLoader,
+    PreparedIterableDataLoader, PreparedLoader, RngType, ShardOptions, SyncGlobal, generator_sync,
+    synchronize_rng_states,
+};
 use crate::nn::Module;
 use crate::optim::{
-    AcceleratedOptimizer, AcceleratedScheduler, AdamW, LambdaLR, Optimizer, Scheduler,
-    SchedulerStepping, Sgd,
+    AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, ChainedScheduler,
+    Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler, SchedulerStepping,
+    SequentialLR, Sgd,
 };
 
 /// What [`Accelerator::prepare`] takes: one thing, or a tuple of them.
@@ -73,7 +77,8 @@ macro_rules! prepare_optimizers {
             fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
                 let rates = self.learning_rates().clone();
                 accelerator.shared.optimizers.borrow_mut().push(rates);
-                Ok(AcceleratedOptimizer::new(self, accelerator.gradient_state().clone()))
+                let state = accelerator.gradient_state().clone();
+                Ok(AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler()))
             }
 
             fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
@@ -83,11 +88,20 @@ macro_rules! prepare_optimizers {
     )*};
 }
 
-prepare_optimizers!(AdamW, Sgd, Box<dyn Optimizer>);
+prepare_optimizers!(
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lamb,
+    RmsProp,
+    Sgd,
+    Box<dyn Optimizer>
+);
 
 macro_rules! prepare_schedules {
-    ($($type:ty),* $(,)?) => {$(
-        impl Preparable for $type {
+    ($(($($rule:ident)?) $type:ty),* $(,)?) => {$(
+        impl$(<$rule: RateRule>)? Preparable for $type {
             type Staged = Self;
             type Prepared = AcceleratedScheduler<Self>;
 
@@ -111,30 +125,30 @@ macro_rules! prepare_schedules {
     )*};
 }
 
-prepare_schedules!(LambdaLR, Box<dyn Scheduler>);
+prepare_schedules!(
+    (R) Schedule<R>,
+    () ReduceLROnPlateau,
+    () SequentialLR,
+    () ChainedScheduler,
+    () Box<dyn Scheduler>,
+);
 
-impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C> {
-    type Staged = DataLoaderShard<D, C>;
-    type Prepared = DataLoaderShard<D, C>;
+impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C>
+where
+    DataLoaderShard<D, C>: BatchSource,
+{
+    type Staged = PreparedDataLoader<D, C>;
+    type Prepared = PreparedDataLoader<D, C>;
 
     fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
-        let shared = &accelerator.shared;
-        let config = shared.dataloader_config;
-        DataLoaderShard::new(
-            self,
-            ShardOptions {
-                num_processes: processes(accelerator),
-                process_index: accelerator.process_index(),
-                split_batches: config.split_batches,
-                even_batches: config.even_batches,
-                use_seedable_sampler: config.use_seedable_sampler,
-                data_seed: config.data_seed,
-                device: shared.device_placement.then(|| accelerator.device()),
-                non_blocking: config.non_blocking,
-                sync_generator: shared.state.process_group().map(sync_from_rank_0),
-                progress: shared.gradient_state.progress().clone(),
-            },
-        )
+        let options = shard_options(accelerator);
+        if accelerator.shared.dataloader_config.dispatch_batches != Some(true) {
+            let loader = DataLoaderShard::new(self, options)?;
+            accelerator.register_loader(loader.handle());
+            return Ok(PreparedLoader::Shard(loader));
+        }
+        let whole = DataLoaderShard::new(self, for_rank_0(&options))?;
+        dispatched(whole, options, accelerator)
     }
 
     fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
@@ -142,14 +156,81 @@ impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C> {
     }
 }
 
-/// Sets a generator to rank 0's state, through the group's CPU backend.
-fn sync_from_rank_0(group: &ProcessGroup) -> SyncGenerator {
-    let group = group.clone();
-    Box::new(move |generator: &Generator| {
-        let state = generator.state()?;
-        group.broadcast(&state, 0)?;
-        Ok(generator.set_state(&state)?)
-    })
+impl<D: IterableDataset, C: Collate<D::Item>> Preparable for IterableDataLoader<D, C>
+where
+    IterableDataLoaderShard<D, C>: BatchSource,
+{
+    type Staged = PreparedIterableDataLoader<D, C>;
+    type Prepared = PreparedIterableDataLoader<D, C>;
+
+    fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
+        let (shared, options) = (&accelerator.shared, shard_options(accelerator));
+        let dispatch = shared.dataloader_config.dispatch_batches;
+        let by_itself = || self.shards_natively(options.num_processes, options.split_batches);
+        if !dispatch.unwrap_or_else(|| shared.device_placement && !by_itself()) {
+            let group = shared.state.process_group();
+            return IterableDataLoaderShard::new(self, options, group).map(PreparedLoader::Shard);
+        }
+        let whole = IterableDataLoaderShard::new(self, for_rank_0(&options), None)?;
+        dispatched(whole, options, accelerator)
+    }
+
+    fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
+        Ok(staged)
+    }
+}
+
+fn shard_options(accelerator: &Accelerator) -> ShardOptions {
+    let shared = &accelerator.shared;
+    let config = shared.dataloader_config;
+    let synchronizes = |kind| accelerator.rng_types().contains(&kind);
+    let group = shared.state.process_group();
+    ShardOptions {
+        num_processes: processes(accelerator),
+        process_index: accelerator.process_index(),
+        split_batches: config.split_batches,
+        even_batches: accelerator.even_batches(),
+        use_seedable_sampler: config.use_seedable_sampler,
+        data_seed: config.data_seed,
+        device: shared.device_placement.then(|| accelerator.device()),
+        non_blocking: config.non_blocking,
+        sync_generator: group
+            .filter(|_| synchronizes(RngType::Generator))
+            .map(|_| generator_sync(&shared.state)),
+        sync_global: group.and_then(|_| global_sync(accelerator)),
+        progress: shared.gradient_state.progress().clone(),
+    }
+}
+
+/// The options for a loader that one rank reads whole, inside of what deals out.
+fn for_rank_0(options: &ShardOptions) -> ShardOptions {
+    ShardOptions {
+        use_seedable_sampler: options.use_seedable_sampler,
+        data_seed: options.data_seed,
+        ..ShardOptions::default()
+    }
+}
+
+fn dispatched<S: BatchSource>(
+    whole: S,
+    options: ShardOptions,
+    accelerator: &Accelerator,
+) -> Result<PreparedLoader<S>> {
+    let group = accelerator.state().process_group().cloned();
+    DataLoaderDispatcher::new(whole, options, group).map(PreparedLoader::Dispatcher)
+}
+
+/// Sets the global generators of the accelerator's kinds to rank 0's state, if there are any.
+fn global_sync(accelerator: &Accelerator) -> Option<SyncGlobal> {
+    let kinds: Vec<RngType> = accelerator
+        .rng_types()
+        .iter()
+        .copied()
+        .filter(|&kind| kind != RngType::Generator)
+        .collect();
+    let state = accelerator.state().clone();
+    (!kinds.is_empty())
+        .then(|| -> SyncGlobal { Box::new(move || synchronize_rng_states(&state, &kinds, None)) })
 }
 
 fn processes(accelerator: &Accelerator) -> NonZeroUsize {

@@ -3,6 +3,7 @@ use std::rc::Rc;
 
 use super::Accelerator;
 use crate::Result;
+use crate::accumulation::{ModelGradients, Models};
 use crate::nn::{HookId, Module};
 use crate::parallel::DataParallel;
 
@@ -13,6 +14,8 @@ use crate::parallel::DataParallel;
 #[derive(Debug)]
 pub struct PreparedModel<M> {
     model: M,
+    gradients: ModelGradients,
+    autocast: Option<HookId>,
     data_parallel: Option<(HookId, Rc<DataParallel>)>,
 }
 
@@ -20,9 +23,11 @@ impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(model: M, accelerator: &Accelerator) -> Result<Self> {
         let mut prepared = Self::for_evaluation(model, accelerator)?;
         let shared = &accelerator.shared;
-        if let Some(group) = shared.state.process_group() {
+        let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
+        if let Some(group) = shared.state.process_group().filter(|_| !alone) {
             let hook = DataParallel::new(&prepared.model, group, shared.ddp.clone())?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
+            prepared.gradients = ModelGradients::new(&prepared.model, Some(Rc::clone(&hook)));
             prepared.data_parallel = Some((id, hook));
         }
         Ok(prepared)
@@ -32,8 +37,15 @@ impl<M: Module> PreparedModel<M> {
         if accelerator.shared.device_placement {
             model.to_device(accelerator.device())?;
         }
+        // Before data parallelism, which then sees outputs as they leave the model.
+        let autocast = match accelerator.precision().hook() {
+            Some(hook) => Some(model.add_hook(Rc::new(hook))?),
+            None => None,
+        };
         Ok(Self {
+            gradients: ModelGradients::new(&model, None),
             model,
+            autocast,
             data_parallel: None,
         })
     }
@@ -47,10 +59,24 @@ impl<M: Module> PreparedModel<M> {
     /// The model as it was before, still trained.
     #[must_use]
     pub fn into_inner(self) -> M {
+        if let (Some(id), Some(state)) = (self.autocast, self.model.state()) {
+            state.remove_hook(id);
+        }
+        self.into_inner_in_precision()
+    }
+
+    /// The model without what trains it in parallel, but still cast and with converted outputs.
+    pub(super) fn into_inner_in_precision(self) -> M {
         if let (Some((id, _)), Some(state)) = (&self.data_parallel, self.model.state()) {
             state.remove_hook(*id);
         }
         self.model
+    }
+}
+
+impl<M> Models for PreparedModel<M> {
+    fn each(&self, visit: &mut dyn FnMut(&ModelGradients)) {
+        visit(&self.gradients);
     }
 }
 

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::iter::Peekable;
 
 use super::batch_sampler::BatchIndices;
@@ -12,6 +13,8 @@ pub(super) struct Split<'a> {
     drop_last: bool,
     first: Option<Vec<usize>>,
     seen: usize,
+    /// How many batches are to be passed over before the next one.
+    skip: usize,
 }
 
 impl<'a> Split<'a> {
@@ -20,6 +23,7 @@ impl<'a> Split<'a> {
         size: usize,
         layout: ShardLayout,
         drop_last: bool,
+        skip: usize,
     ) -> Self {
         Self {
             batches: batches.peekable(),
@@ -28,7 +32,24 @@ impl<'a> Split<'a> {
             drop_last,
             first: None,
             seen: 0,
+            skip,
         }
+    }
+
+    fn pass_over(&mut self) -> Result<()> {
+        while self.skip > 0 {
+            self.skip -= 1;
+            let Some(batch) = self.batches.next() else {
+                self.skip = 0;
+                break;
+            };
+            let batch = batch.inspect_err(|_| self.skip = 0)?;
+            self.seen += 1;
+            if batch.len() == self.size {
+                self.first.get_or_insert(batch);
+            }
+        }
+        Ok(())
     }
 
     fn part(&self, batch: &[usize]) -> Option<Vec<usize>> {
@@ -58,6 +79,9 @@ impl Iterator for Split<'_> {
     type Item = Result<Vec<usize>>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.pass_over() {
+            return Some(Err(error));
+        }
         let batch = match self.batches.next()? {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),
@@ -88,6 +112,10 @@ pub(super) struct Deal<'a> {
     drop_last: bool,
     /// The batches of the first round: what the last round is filled up with.
     first_round: Vec<Vec<usize>>,
+    /// How many batches of all ranks are to be passed over before the next round.
+    skip: usize,
+    /// Where the number of samples of a last round that repeats whole batches is written.
+    once: &'a Cell<Option<usize>>,
     done: bool,
 }
 
@@ -97,7 +125,10 @@ impl<'a> Deal<'a> {
         size: Option<usize>,
         layout: ShardLayout,
         drop_last: bool,
+        skip: usize,
+        once: &'a Cell<Option<usize>>,
     ) -> Self {
+        once.set(None);
         let (batches, first_round) = (batches.peekable(), Vec::new());
         Self {
             batches,
@@ -105,20 +136,42 @@ impl<'a> Deal<'a> {
             layout,
             drop_last,
             first_round,
+            skip,
+            once,
             done: false,
+        }
+    }
+
+    fn pass_over(&mut self) -> Result<()> {
+        for _ in 0..std::mem::take(&mut self.skip) {
+            let Some(batch) = self.batches.next() else {
+                break;
+            };
+            self.remember(&batch?);
+        }
+        Ok(())
+    }
+
+    /// Keeps the batches of the first round, if they may be needed to fill up the last.
+    fn remember(&mut self, batch: &[usize]) {
+        let ranks = self.layout.num_processes.get();
+        let fills_up = self.layout.even_batches && !self.drop_last;
+        if fills_up && self.first_round.len() < ranks {
+            self.first_round.push(batch.to_vec());
         }
     }
 
     /// The next batches, one per rank; fewer, or a short last one, at the end of the epoch.
     fn round(&mut self) -> Result<Vec<Vec<usize>>> {
+        self.pass_over()?;
         let ranks = self.layout.num_processes.get();
         let round = self
             .batches
             .by_ref()
             .take(ranks)
             .collect::<Result<Vec<_>>>()?;
-        if self.first_round.is_empty() && self.layout.even_batches && !self.drop_last {
-            self.first_round.clone_from(&round);
+        for batch in &round {
+            self.remember(batch);
         }
         Ok(round)
     }
@@ -134,6 +187,9 @@ impl<'a> Deal<'a> {
         let rank = self.layout.process_index;
         if self.drop_last || round.is_empty() {
             return None;
+        }
+        if self.layout.even_batches && self.size.is_none() {
+            self.once.set(Some(round.iter().map(Vec::len).sum()));
         }
         if !self.layout.even_batches || round.get(rank).is_some_and(|batch| self.is_full(batch)) {
             return (rank < round.len()).then(|| round.swap_remove(rank));

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 
 use super::sampler::{Indices, Sampler};
 use crate::Result;
@@ -34,6 +35,19 @@ pub trait IndexBatches {
     /// Starts an epoch. Batches are drawn when they are asked for.
     fn epoch(&self) -> BatchIndices<'_>;
 
+    /// Starts an epoch behind its first `batches` batches, which are drawn but not handed out.
+    ///
+    /// Where batches are dealt out to ranks, `batches` counts those of all ranks together.
+    fn epoch_after(&self, batches: usize) -> BatchIndices<'_> {
+        match batches {
+            0 => self.epoch(),
+            left => Box::new(Behind {
+                batches: self.epoch(),
+                left,
+            }),
+        }
+    }
+
     /// Tells which epoch comes next.
     fn set_epoch(&self, epoch: u64) {
         if let Some(sampler) = self.sampler() {
@@ -52,37 +66,92 @@ pub trait IndexBatches {
     }
 }
 
-impl<B: IndexBatches + ?Sized> IndexBatches for Box<B> {
+macro_rules! batches_behind_pointer {
+    ($($pointer:ident: $borrow:path),*) => {$(
+        impl<B: IndexBatches + ?Sized> IndexBatches for $pointer<B> {
+            fn len(&self) -> usize {
+                (**self).len()
+            }
+
+            fn batch_size(&self) -> Option<NonZeroUsize> {
+                (**self).batch_size()
+            }
+
+            fn last_batch_len(&self) -> Option<usize> {
+                (**self).last_batch_len()
+            }
+
+            fn drop_last(&self) -> bool {
+                (**self).drop_last()
+            }
+
+            fn epoch(&self) -> BatchIndices<'_> {
+                (**self).epoch()
+            }
+
+            fn epoch_after(&self, batches: usize) -> BatchIndices<'_> {
+                (**self).epoch_after(batches)
+            }
+
+            fn set_epoch(&self, epoch: u64) {
+                (**self).set_epoch(epoch);
+            }
+
+            fn sampler(&self) -> Option<&dyn Sampler> {
+                (**self).sampler()
+            }
+
+            fn sampler_mut(&mut self) -> Option<&mut Box<dyn Sampler>> {
+                $borrow(self)?.sampler_mut()
+            }
+        }
+    )*};
+}
+
+batches_behind_pointer!(Box: only_owner, Rc: Rc::get_mut);
+
+/// As [`Rc::get_mut`], for a pointer that is never shared.
+fn only_owner<B: ?Sized>(batches: &mut Box<B>) -> Option<&mut B> {
+    Some(&mut **batches)
+}
+
+/// The batches as they stand, of any sizes.
+impl IndexBatches for Vec<Vec<usize>> {
     fn len(&self) -> usize {
-        (**self).len()
+        self.as_slice().len()
     }
 
     fn batch_size(&self) -> Option<NonZeroUsize> {
-        (**self).batch_size()
+        None
     }
 
     fn last_batch_len(&self) -> Option<usize> {
-        (**self).last_batch_len()
-    }
-
-    fn drop_last(&self) -> bool {
-        (**self).drop_last()
+        None
     }
 
     fn epoch(&self) -> BatchIndices<'_> {
-        (**self).epoch()
+        Box::new(self.iter().cloned().map(Ok))
     }
+}
 
-    fn set_epoch(&self, epoch: u64) {
-        (**self).set_epoch(epoch);
-    }
+/// Passes over the first batches when the first one behind them is asked for.
+struct Behind<'a> {
+    batches: BatchIndices<'a>,
+    left: usize,
+}
 
-    fn sampler(&self) -> Option<&dyn Sampler> {
-        (**self).sampler()
-    }
+impl Iterator for Behind<'_> {
+    type Item = Result<Vec<usize>>;
 
-    fn sampler_mut(&mut self) -> Option<&mut Box<dyn Sampler>> {
-        (**self).sampler_mut()
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left > 0 {
+            self.left -= 1;
+            if let Err(error) = self.batches.next()? {
+                self.left = 0;
+                return Some(Err(error));
+            }
+        }
+        self.batches.next()
     }
 }
 

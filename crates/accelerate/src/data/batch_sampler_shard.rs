@@ -1,5 +1,7 @@
+use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 
 use super::batch_deal::{Deal, Split};
 use super::batch_sampler::{BatchIndices, IndexBatches};
@@ -33,6 +35,10 @@ pub struct ShardLayout {
 pub struct BatchSamplerShard<B> {
     batches: B,
     layout: ShardLayout,
+    /// What holds instead of the layout's `even_batches`: it may change between epochs.
+    even_batches: Rc<Cell<bool>>,
+    /// How many samples a last round has that repeats whole batches, once it was drawn.
+    once_in_last_round: Rc<Cell<Option<usize>>>,
 }
 
 impl<B: IndexBatches> BatchSamplerShard<B> {
@@ -71,18 +77,41 @@ impl<B: IndexBatches> BatchSamplerShard<B> {
                 format!("a batch size that is a multiple of {num_processes} to split batches"),
                 format!("{size}; choose another size or turn `split_batches` off"),
             ),
-            _ => Ok(Self { batches, layout }),
+            _ => Ok(Self {
+                batches,
+                layout,
+                even_batches: Rc::new(Cell::new(layout.even_batches)),
+                once_in_last_round: Rc::default(),
+            }),
         }
     }
 
     /// Whether the last round is filled up, see [`ShardLayout::even_batches`].
     pub fn even_batches(&self) -> bool {
-        self.layout.even_batches
+        self.even_batches.get()
     }
 
     /// Changes [`even_batches`](Self::even_batches) from the next epoch on.
-    pub fn set_even_batches(&mut self, even_batches: bool) {
-        self.layout.even_batches = even_batches;
+    pub fn set_even_batches(&self, even_batches: bool) {
+        self.even_batches.set(even_batches);
+    }
+
+    /// The same switch, for one who does not hold the shard.
+    pub(super) fn even_batches_switch(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.even_batches)
+    }
+
+    /// How many samples the last round holds without repetition, where batches vary in
+    /// size and some were repeated: known when the round was drawn.
+    pub(super) fn once_in_last_round(&self) -> Rc<Cell<Option<usize>>> {
+        Rc::clone(&self.once_in_last_round)
+    }
+
+    fn current_layout(&self) -> ShardLayout {
+        ShardLayout {
+            even_batches: self.even_batches(),
+            ..self.layout
+        }
     }
 
     fn is_short(&self, len: usize) -> bool {
@@ -98,7 +127,7 @@ impl<B: IndexBatches> BatchSamplerShard<B> {
         };
         let ends_here = self.is_short(last)
             && (self.batches.drop_last()
-                || !self.layout.even_batches && last <= part * self.layout.process_index);
+                || !self.even_batches() && last <= part * self.layout.process_index);
         all - usize::from(ends_here && all > 0)
     }
 
@@ -107,7 +136,7 @@ impl<B: IndexBatches> BatchSamplerShard<B> {
         let all = self.batches.len();
         if self.batches.drop_last() {
             all / ranks
-        } else if self.layout.even_batches {
+        } else if self.even_batches() {
             all.div_ceil(ranks)
         } else {
             all / ranks + usize::from(self.layout.process_index < all % ranks)
@@ -146,7 +175,7 @@ impl<B: IndexBatches> IndexBatches for BatchSamplerShard<B> {
         if self.is_empty() {
             return Some(0);
         }
-        let filled = self.layout.even_batches || self.batches.drop_last();
+        let filled = self.even_batches() || self.batches.drop_last();
         let own = match self.layout.split_batches {
             _ if filled || !self.is_short(last) => size,
             true => last.saturating_sub(size * rank).min(size),
@@ -162,13 +191,27 @@ impl<B: IndexBatches> IndexBatches for BatchSamplerShard<B> {
     }
 
     fn epoch(&self) -> BatchIndices<'_> {
+        self.epoch_after(0)
+    }
+
+    fn epoch_after(&self, batches: usize) -> BatchIndices<'_> {
         let (epoch, drop_last) = (self.batches.epoch(), self.batches.drop_last());
-        match (self.layout.split_batches, self.batches.batch_size()) {
-            (true, Some(size)) => Box::new(Split::new(epoch, size.get(), self.layout, drop_last)),
-            (_, size) => {
-                let size = size.map(NonZeroUsize::get);
-                Box::new(Deal::new(epoch, size, self.layout, drop_last))
+        let (size, layout) = (
+            self.batches.batch_size().map(NonZeroUsize::get),
+            self.current_layout(),
+        );
+        match size {
+            Some(size) if layout.split_batches => {
+                Box::new(Split::new(epoch, size, layout, drop_last, batches))
             }
+            _ => Box::new(Deal::new(
+                epoch,
+                size,
+                layout,
+                drop_last,
+                batches,
+                &self.once_in_last_round,
+            )),
         }
     }
 
@@ -189,7 +232,7 @@ impl<B: IndexBatches> fmt::Debug for BatchSamplerShard<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchSamplerShard")
             .field("len", &self.len())
-            .field("layout", &self.layout)
+            .field("layout", &self.current_layout())
             .finish_non_exhaustive()
     }
 }

@@ -25,6 +25,7 @@ pub struct DataLoaderBuilder<D, C> {
     drop_last: bool,
     num_workers: usize,
     prefetch_factor: usize,
+    pin_memory: bool,
     generator: Option<Arc<Generator>>,
     seed: Option<u64>,
 }
@@ -41,6 +42,7 @@ impl<D: Dataset> DataLoaderBuilder<D, Stack> {
             drop_last: false,
             num_workers: 0,
             prefetch_factor: 2,
+            pin_memory: false,
             generator: None,
             seed: None,
         }
@@ -114,6 +116,7 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
             drop_last: self.drop_last,
             num_workers: self.num_workers,
             prefetch_factor: self.prefetch_factor,
+            pin_memory: self.pin_memory,
             generator: self.generator,
             seed: self.seed,
         }
@@ -131,6 +134,16 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
     #[must_use]
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
         self.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// Whether batches are made in pinned memory, from which a copy to a GPU can run
+    /// beside the program (with `non_blocking`); off if not set.
+    ///
+    /// Without a GPU it does nothing but warn.
+    #[must_use]
+    pub fn pin_memory(mut self, pin_memory: bool) -> Self {
+        self.pin_memory = pin_memory;
         self
     }
 
@@ -176,6 +189,7 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
             source: Arc::new(Source {
                 dataset: self.dataset,
                 collate: self.collate,
+                pin_memory: self.pin_memory && can_pin(),
             }),
             batches,
             num_workers: self.num_workers,
@@ -238,6 +252,14 @@ impl<D, C> fmt::Debug for DataLoaderBuilder<D, C> {
             .field("prefetch_factor", &self.prefetch_factor)
             .finish_non_exhaustive()
     }
+}
+
+fn can_pin() -> bool {
+    let can = tch::Cuda::is_available();
+    if !can {
+        tracing::warn!("`pin_memory` has no effect: there is no GPU that could copy from it");
+    }
+    can
 }
 
 fn nonzero(operation: &'static str, value: usize) -> Result<NonZeroUsize> {

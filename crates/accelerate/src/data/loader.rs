@@ -82,15 +82,24 @@ where
     ///
     /// A failure to start, as of a worker thread, is the first item.
     pub fn iter(&self) -> DataLoaderIter<'_, D, C> {
+        self.iter_from(Start::default())
+    }
+
+    /// Starts an epoch at a place of one's choice.
+    pub(super) fn iter_from(&self, start: Start) -> DataLoaderIter<'_, D, C> {
         let reader = self
-            .reader()
+            .reader(start)
             .unwrap_or_else(|error| Reader::Failed(Some(error)));
         DataLoaderIter { reader }
     }
 
-    fn reader(&self) -> Result<Reader<'_, D, C>> {
+    fn reader(&self, start: Start) -> Result<Reader<'_, D, C>> {
         let base_seed = self.base_seed()?;
-        let batches = self.batches.epoch();
+        let mut batches = self.batches.epoch_after(start.passed_over);
+        if start.draw_now {
+            let first = batches.next();
+            batches = Box::new(first.into_iter().chain(batches).fuse());
+        }
         if self.num_workers == 0 {
             return Ok(Reader::Here {
                 source: &self.source,
@@ -105,13 +114,14 @@ where
             workers,
             self.prefetch_factor,
             base_seed,
+            start.number,
         )
         .map(Reader::Workers)
     }
 
     /// Draws the number that seeds the workers; drawn without workers too, so
     /// that the orders that follow do not depend on how many there are.
-    fn base_seed(&self) -> Result<u64> {
+    pub(super) fn base_seed(&self) -> Result<u64> {
         let drawn = match &self.generator {
             Some(own) => own.random_i64()?,
             None => Generator::default_cpu()?.random_i64()?,
@@ -143,6 +153,17 @@ impl<D, C> fmt::Debug for DataLoader<D, C> {
             .field("prefetch_factor", &self.prefetch_factor)
             .finish_non_exhaustive()
     }
+}
+
+/// Where in an epoch a loop starts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Start {
+    /// How many batches are passed over, see [`IndexBatches::epoch_after`].
+    pub(super) passed_over: usize,
+    /// The number of the first batch on this rank.
+    pub(super) number: usize,
+    /// Whether the first batch of indices, and so the seed of the order, is drawn at once.
+    pub(super) draw_now: bool,
 }
 
 /// The batches of one epoch of a [`DataLoader`].

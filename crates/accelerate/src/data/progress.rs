@@ -85,6 +85,17 @@ impl LoaderScope {
     }
 }
 
+impl LoaderScope {
+    /// Says how many samples of the last global batch are no repetition, see
+    /// [`LoaderProgress::remainder`], for loops that learn it at their end.
+    pub fn set_remainder(&self, remainder: Option<usize>) {
+        let mut loops = self.progress.loops.borrow_mut();
+        if let Some(own) = loops.iter_mut().find(|entry| entry.id == self.id) {
+            own.remainder = remainder;
+        }
+    }
+}
+
 impl Drop for LoaderScope {
     fn drop(&mut self) {
         self.progress

@@ -64,14 +64,6 @@ impl RandomSampler {
         self
     }
 
-    /// Gives the sampler a generator if it has none, seeded from the global one.
-    pub(super) fn own_generator(&mut self) -> Result<()> {
-        if self.generator.is_none() {
-            self.generator = Some(Arc::new(fresh_generator()?));
-        }
-        Ok(())
-    }
-
     /// The draws of one epoch: each is a number of indices to keep.
     fn draws(&self) -> impl Iterator<Item = usize> + use<> {
         let whole = if self.replacement {
@@ -122,6 +114,13 @@ impl Sampler for RandomSampler {
 
     fn generator(&self) -> Option<&Generator> {
         self.generator.as_deref()
+    }
+
+    fn own_generator(&mut self) -> Result<()> {
+        if self.generator.is_none() {
+            self.generator = Some(Arc::new(fresh_generator()?));
+        }
+        Ok(())
     }
 
     fn as_random(&mut self) -> Option<&mut RandomSampler> {
@@ -271,12 +270,13 @@ impl Sampler for SeedableRandomSampler {
     }
 }
 
-fn fresh_generator() -> Result<Generator> {
+/// A generator seeded with a number drawn from the global one.
+pub(super) fn fresh_generator() -> Result<Generator> {
     // The drawn number's bits are the seed, whatever its sign.
     let seed = Generator::default_cpu()?.random_i64()?.cast_unsigned();
     Ok(Generator::new(seed)?)
 }
 
-fn to_i64(number: usize) -> Result<i64> {
+pub(super) fn to_i64(number: usize) -> Result<i64> {
     i64::try_from(number).map_err(Error::data)
 }

@@ -37,8 +37,20 @@ pub trait Sampler {
         Ok(())
     }
 
-    /// The random sampler that this is, if it is one: preparing a loader may
-    /// give it a generator or put a seedable one in its place.
+    /// Takes a generator of its own, seeded from libtorch's global one, where it
+    /// would draw from the global one.
+    ///
+    /// Ranks whose own generators are set to rank 0's state have one order. Preparing
+    /// a loader for several ranks calls this.
+    ///
+    /// # Errors
+    /// Those of making a generator.
+    fn own_generator(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The random sampler that this is, if it is one: preparing a loader may put a
+    /// seedable one in its place.
     fn as_random(&mut self) -> Option<&mut RandomSampler> {
         None
     }
@@ -65,5 +77,16 @@ impl Sampler for SequentialSampler {
 
     fn epoch(&self) -> Indices<'_> {
         Box::new((0..self.len).map(Ok))
+    }
+}
+
+/// The indices as they stand: a subset, or an order of one's own.
+impl Sampler for Vec<usize> {
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn epoch(&self) -> Indices<'_> {
+        Box::new(self.iter().copied().map(Ok))
     }
 }

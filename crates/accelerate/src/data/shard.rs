@@ -1,6 +1,7 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::rc::{Rc, Weak};
 
 use accelerate_torch::Generator;
 use tch::{Device, Tensor};
@@ -9,13 +10,15 @@ use super::batch_sampler::IndexBatches;
 use super::batch_sampler_shard::{BatchSamplerShard, ShardLayout};
 use super::collate::Collate;
 use super::dataset::Dataset;
-use super::loader::{DataLoader, DataLoaderIter};
-use super::progress::LoaderScope;
+use super::loader::DataLoader;
+use super::loader_control::LoaderControl;
+use super::loader_state::{DataLoaderState, LoaderShape};
 use super::random_sampler::SeedableRandomSampler;
 use super::shard_options::ShardOptions;
+use super::shard_position::ShardPosition;
 use super::stack::Stack;
+use crate::Result;
 use crate::tree::Tree;
-use crate::{Error, Result};
 
 /// The part of a [`DataLoader`] that one rank sees, on this rank's device.
 ///
@@ -28,14 +31,13 @@ use crate::{Error, Result};
 ///
 /// # Source
 /// `accelerate.data_loader.DataLoaderShard`. Differs: a loop that is left early
-/// is no longer active, and the remainder counts what the sampler yields, not
-/// what the data set holds.
+/// is no longer active, the remainder counts what the sampler yields, not
+/// what the data set holds, and every loader can say and load where it stands.
 pub struct DataLoaderShard<D, C = Stack> {
-    loader: DataLoader<D, C>,
-    options: ShardOptions,
+    pub(super) loader: DataLoader<D, C>,
+    pub(super) options: ShardOptions,
+    pub(super) position: Rc<ShardPosition>,
     total_batch_size: Option<usize>,
-    remainder: Option<usize>,
-    iteration: Cell<u64>,
 }
 
 impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
@@ -45,38 +47,53 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
     /// Those of [`BatchSamplerShard::new`] and of making generators.
     pub fn new(mut loader: DataLoader<D, C>, options: ShardOptions) -> Result<Self> {
         prepare_sampler(loader.batches.as_mut(), &options)?;
-        let ranks = options.num_processes.get();
+        let ranks = options.num_processes;
+        let batches_per_step = if options.split_batches {
+            NonZeroUsize::MIN
+        } else {
+            ranks
+        };
         let batch_size = loader.batches.batch_size().map(NonZeroUsize::get);
-        let total_batch_size = batch_size.map(|size| {
-            if options.split_batches {
-                size
-            } else {
-                size * ranks
-            }
-        });
-        let samples = loader
-            .batches
-            .sampler()
-            .map_or(loader.dataset().len(), |it| it.len());
-        let remainder = total_batch_size
-            .filter(|_| !loader.batches.drop_last())
-            .map(|total| samples % total);
-        if ranks > 1 {
-            report_repetition(&options, total_batch_size, remainder);
+        let shape = LoaderShape {
+            samples: samples_of(loader.batches.as_ref()),
+            batch_size,
+            batches: loader.batches.len(),
+        };
+        let total_batch_size = batch_size.map(|size| size * batches_per_step.get());
+        let mut even_batches = None;
+        let mut once_in_last_round = Rc::default();
+        if ranks.get() > 1 {
+            let repeated_from = shape.samples.filter(|_| !loader.batches.drop_last());
+            report_repetition(&options, total_batch_size, repeated_from);
             let layout = ShardLayout {
-                num_processes: options.num_processes,
+                num_processes: ranks,
                 process_index: options.process_index,
                 split_batches: options.split_batches,
                 even_batches: options.even_batches,
             };
-            loader.batches = Box::new(BatchSamplerShard::new(loader.batches, layout)?);
+            let shard = BatchSamplerShard::new(loader.batches, layout)?;
+            even_batches = Some(shard.even_batches_switch());
+            once_in_last_round = shard.once_in_last_round();
+            loader.batches = Box::new(shard);
         }
+        let batches: Rc<dyn IndexBatches> = Rc::from(loader.batches);
+        loader.batches = Box::new(Rc::clone(&batches));
+        let position = Rc::new(ShardPosition {
+            batches,
+            generator: loader.generator.clone(),
+            even_batches,
+            once_in_last_round,
+            batches_per_step,
+            shape,
+            epoch: Cell::new(0),
+            running: RefCell::default(),
+            loaded: RefCell::default(),
+        });
         Ok(Self {
             loader,
             options,
+            position,
             total_batch_size,
-            remainder,
-            iteration: Cell::new(0),
         })
     }
 
@@ -112,20 +129,101 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
 
     /// The epoch that comes next: how many were gone through to their end, or what was set.
     pub fn iteration(&self) -> u64 {
-        self.iteration.get()
+        self.position.epoch.get()
     }
 
     /// Sets the epoch that comes next.
+    ///
+    /// If it is another one than that of a state that was loaded, it begins afresh.
     pub fn set_epoch(&self, epoch: u64) {
-        self.iteration.set(epoch);
-        self.loader.set_epoch(epoch);
+        self.position.set_epoch(epoch);
     }
 
-    fn synchronize_generator(&self) -> Result<()> {
+    /// Whether the last step is filled up so that ranks take equal steps; `None` with one rank.
+    pub fn even_batches(&self) -> Option<bool> {
+        self.position.even_batches()
+    }
+
+    /// Changes [`even_batches`](Self::even_batches) from the next epoch on.
+    pub fn set_even_batches(&self, even_batches: bool) {
+        self.position.set_even_batches(even_batches);
+    }
+
+    /// Where the loop over this loader stands: how many batches it was handed out.
+    ///
+    /// A loop that was left early stands where it was left until the next one begins.
+    ///
+    /// ```
+    /// use accelerate::data::{DataLoader, DataLoaderShard, ShardOptions};
+    ///
+    /// let loader = || -> accelerate::Result<_> {
+    ///     let data: Vec<i64> = (0..8).collect();
+    ///     let loader = DataLoader::builder(data).shuffle(true).seed(1).build()?;
+    ///     DataLoaderShard::new(loader, ShardOptions::default())
+    /// };
+    /// let (before, after) = (loader()?, loader()?);
+    /// let mut batches = before.iter();
+    /// batches.next();
+    /// after.load_state_dict(&before.state_dict()?)?;
+    /// for (rest, resumed) in batches.zip(&after) {
+    ///     assert_eq!(rest?, resumed?);
+    /// }
+    /// # Ok::<(), accelerate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of reading generators.
+    ///
+    /// # Source
+    /// `state_dict` of a loader with `use_stateful_dataloader`. Differs: every prepared
+    /// loader has it and torchdata is not needed; it is exact for every sampler whose
+    /// order follows from `set_epoch` and its generator.
+    pub fn state_dict(&self) -> Result<DataLoaderState> {
+        self.position.state_dict()
+    }
+
+    /// Makes the next loop go on with the batch behind those that `state` counts.
+    ///
+    /// The number of workers and of ranks may be another one than where the state was
+    /// taken. The epoch's end, its remainder and the epochs that follow are those of the
+    /// uninterrupted program, provided that libtorch's global generator is restored too
+    /// where a loader has no generator of its own.
+    ///
+    /// # Collective
+    /// Every rank calls this with its own state, or one rank's.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`](crate::Error::StateMismatch) if the state is of another
+    /// loader: other samples, batch size or kind of sampler, or damaged.
+    pub fn load_state_dict(&self, state: &DataLoaderState) -> Result<()> {
+        self.position.load_state_dict(state)
+    }
+
+    /// What an accelerator keeps of this loader.
+    pub(crate) fn handle(&self) -> Weak<dyn LoaderControl> {
+        let position: Rc<dyn LoaderControl> = Rc::<ShardPosition>::clone(&self.position);
+        Rc::downgrade(&position)
+    }
+
+    /// The remainder of an epoch that begins behind its first `batches` batches of all ranks.
+    pub(super) fn remainder_after(&self, batches: usize) -> Option<usize> {
+        let (total, size) = (self.total_batch_size?, self.position.shape.batch_size?);
+        if self.loader.batches.drop_last() {
+            return None;
+        }
+        Some(self.position.shape.samples?.saturating_sub(batches * size) % total)
+    }
+
+    /// Gives generators the state they have on rank 0.
+    pub(super) fn synchronize(&self, resumes: bool) -> Result<()> {
+        // In the middle of an epoch the global generators stay where the program had them.
+        if let Some(sync) = self.options.sync_global.as_ref().filter(|_| !resumes) {
+            sync()?;
+        }
         let Some(sync) = &self.options.sync_generator else {
             return Ok(());
         };
-        let Some(sampler) = self.loader.batches.sampler() else {
+        let Some(sampler) = self.position.sampler() else {
             return Ok(());
         };
         let Some(generator) = sampler.generator() else {
@@ -135,7 +233,7 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
         sampler.generator_synchronized()
     }
 
-    fn place(&self, batch: Result<C::Batch>) -> Result<C::Batch> {
+    pub(super) fn place(&self, batch: Result<C::Batch>) -> Result<C::Batch> {
         let mut batch = batch?;
         if let Some(device) = self.options.device {
             batch.visit_mut(&mut |leaf| self.move_leaf(leaf, device))?;
@@ -152,11 +250,18 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
     }
 }
 
+/// The number of samples in one epoch over all ranks; `None` if batches vary in size.
+fn samples_of(batches: &dyn IndexBatches) -> Option<usize> {
+    let (size, last) = (batches.batch_size()?.get(), batches.last_batch_len()?);
+    Some(batches.len().saturating_sub(1) * size + last)
+}
+
 /// Says once per job that training sees some samples twice.
-fn report_repetition(options: &ShardOptions, total: Option<usize>, remainder: Option<usize>) {
-    let (Some(total), Some(remainder)) = (total, remainder) else {
+fn report_repetition(options: &ShardOptions, total: Option<usize>, samples: Option<usize>) {
+    let (Some(total), Some(samples)) = (total, samples) else {
         return;
     };
+    let remainder = samples % total;
     if options.even_batches && remainder > 0 && options.process_index == 0 {
         let repeated = total - remainder;
         tracing::info!(
@@ -167,15 +272,14 @@ fn report_repetition(options: &ShardOptions, total: Option<usize>, remainder: Op
     }
 }
 
-/// Gives a random sampler what it needs to have one order on every rank.
+/// Gives a sampler that draws what it needs to have one order on every rank.
 fn prepare_sampler(batches: &mut dyn IndexBatches, options: &ShardOptions) -> Result<()> {
     let Some(sampler) = batches.sampler_mut() else {
         return Ok(());
     };
-    let Some(random) = sampler.as_random() else {
-        return Ok(());
-    };
-    if options.use_seedable_sampler {
+    if options.use_seedable_sampler
+        && let Some(random) = sampler.as_random()
+    {
         let seed = match options.data_seed {
             Some(seed) => seed,
             None => Generator::default_cpu()?.initial_seed()?,
@@ -183,7 +287,7 @@ fn prepare_sampler(batches: &mut dyn IndexBatches, options: &ShardOptions) -> Re
         let seedable = SeedableRandomSampler::from_random(random.clone(), seed)?;
         *sampler = Box::new(seedable);
     } else if options.num_processes.get() > 1 {
-        random.own_generator()?;
+        sampler.own_generator()?;
     }
     Ok(())
 }
@@ -194,36 +298,9 @@ where
     C: Collate<D::Item> + 'static,
     C::Batch: 'static,
 {
-    /// Starts an epoch; a failure to start is the first item.
-    pub fn iter(&self) -> DataLoaderShardIter<'_, D, C> {
-        let (failed, batches) = match self.synchronize_generator() {
-            Ok(()) => {
-                self.loader.set_epoch(self.iteration.get());
-                (None, Some(self.loader.iter()))
-            }
-            Err(error) => (Some(error), None),
-        };
-        DataLoaderShardIter {
-            shard: self,
-            failed,
-            batches,
-            ahead: Ahead::Nothing,
-            scope: Some(self.options.progress.begin(self.remainder)),
-        }
-    }
-}
-
-impl<'a, D, C> IntoIterator for &'a DataLoaderShard<D, C>
-where
-    D: Dataset + 'static,
-    C: Collate<D::Item> + 'static,
-    C::Batch: 'static,
-{
-    type Item = Result<C::Batch>;
-    type IntoIter = DataLoaderShardIter<'a, D, C>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+    /// Draws what starting an epoch draws, without reading.
+    pub(super) fn draw_base_seed(&self) -> Result<()> {
+        self.loader.base_seed().map(drop)
     }
 }
 
@@ -232,92 +309,7 @@ impl<D, C> fmt::Debug for DataLoaderShard<D, C> {
         f.debug_struct("DataLoaderShard")
             .field("loader", &self.loader)
             .field("options", &self.options)
-            .field("iteration", &self.iteration)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The batches of one epoch of a [`DataLoaderShard`].
-pub struct DataLoaderShardIter<'a, D: Dataset, C: Collate<D::Item>> {
-    shard: &'a DataLoaderShard<D, C>,
-    failed: Option<Error>,
-    batches: Option<DataLoaderIter<'a, D, C>>,
-    ahead: Ahead<C::Batch>,
-    scope: Option<LoaderScope>,
-}
-
-/// The batch that was read ahead.
-enum Ahead<B> {
-    /// Nothing was read yet.
-    Nothing,
-    /// It comes next.
-    Batch(Result<B>),
-    /// The last batch was handed out.
-    End,
-}
-
-impl<D, C> DataLoaderShardIter<'_, D, C>
-where
-    D: Dataset + 'static,
-    C: Collate<D::Item> + 'static,
-    C::Batch: 'static,
-{
-    fn read(&mut self) -> Option<Result<C::Batch>> {
-        self.batches
-            .as_mut()?
-            .next()
-            .map(|batch| self.shard.place(batch))
-    }
-
-    fn finish(&mut self, complete: bool) {
-        self.batches = None;
-        if self.scope.take().is_some() && complete {
-            self.shard.iteration.set(self.shard.iteration.get() + 1);
-        }
-    }
-}
-
-impl<D, C> Iterator for DataLoaderShardIter<'_, D, C>
-where
-    D: Dataset + 'static,
-    C: Collate<D::Item> + 'static,
-    C::Batch: 'static,
-{
-    type Item = Result<C::Batch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.failed.take() {
-            self.finish(false);
-            return Some(Err(error));
-        }
-        let current = match std::mem::replace(&mut self.ahead, Ahead::End) {
-            Ahead::Batch(batch) => Some(batch),
-            Ahead::Nothing => self.read(),
-            Ahead::End => {
-                self.finish(true);
-                return None;
-            }
-        };
-        let Some(current) = current else {
-            self.finish(false);
-            return None;
-        };
-        match self.read() {
-            Some(next) => self.ahead = Ahead::Batch(next),
-            None => {
-                if let Some(scope) = &self.scope {
-                    scope.reach_end();
-                }
-            }
-        }
-        Some(current)
-    }
-}
-
-impl<D: Dataset, C: Collate<D::Item>> fmt::Debug for DataLoaderShardIter<'_, D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoaderShardIter")
-            .field("scope", &self.scope)
+            .field("iteration", &self.position.epoch)
             .finish_non_exhaustive()
     }
 }

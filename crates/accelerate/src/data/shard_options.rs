@@ -13,6 +13,12 @@ use crate::Result;
 /// Every rank calls it once at the start of each epoch.
 pub type SyncGenerator = Box<dyn Fn(&Generator) -> Result<()>>;
 
+/// Sets libtorch's global generators to the states they have on rank 0.
+///
+/// # Collective
+/// Every rank calls it once at the start of each epoch.
+pub type SyncGlobal = Box<dyn Fn() -> Result<()>>;
+
 /// How a prepared loader divides its batches, and where it puts them.
 pub struct ShardOptions {
     /// The number of ranks.
@@ -33,6 +39,8 @@ pub struct ShardOptions {
     pub non_blocking: bool,
     /// How the sampler's generator gets rank 0's state; `None` leaves it alone.
     pub sync_generator: Option<SyncGenerator>,
+    /// Sets global generators to their states on rank 0 when an epoch begins; `None` leaves them alone.
+    pub sync_global: Option<SyncGlobal>,
     /// Where loops over this loader are registered.
     pub progress: LoaderProgress,
 }
@@ -50,6 +58,7 @@ impl Default for ShardOptions {
             device: None,
             non_blocking: false,
             sync_generator: None,
+            sync_global: None,
             progress: LoaderProgress::new(),
         }
     }

@@ -149,7 +149,7 @@ where
     }
 }
 
-impl<K: Ord + Send, T: StackItem> StackItem for BTreeMap<K, T> {
+impl<K: Ord + Send + std::fmt::Display + Tree, T: StackItem> StackItem for BTreeMap<K, T> {
     type Stacked = BTreeMap<K, T::Stacked>;
 
     fn stack(items: Vec<Self>, leaf: &mut usize) -> Result<Self::Stacked> {

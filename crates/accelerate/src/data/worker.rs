@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use tch::Device;
+
 use super::batch_sampler::BatchIndices;
 use super::collate::Collate;
 use super::dataset::Dataset;
+use crate::tree::Tree;
 use crate::{Error, Result};
 
 /// Who reads a sample: for data sets whose samples are made with random numbers.
@@ -33,11 +36,18 @@ pub fn worker_info() -> Option<WorkerInfo> {
     WORKER.get()
 }
 
+/// Makes the current thread the worker that `info` tells of.
+pub(super) fn become_worker(info: WorkerInfo) {
+    WORKER.set(Some(info));
+}
+
 /// What workers share: where samples come from and how they become a batch.
 #[derive(Debug)]
 pub(super) struct Source<D, C> {
     pub(super) dataset: D,
     pub(super) collate: C,
+    /// Whether batches are put into pinned memory, which needs CUDA.
+    pub(super) pin_memory: bool,
 }
 
 impl<D: Dataset, C: Collate<D::Item>> Source<D, C> {
@@ -53,7 +63,21 @@ impl<D: Dataset, C: Collate<D::Item>> Source<D, C> {
             .collect::<Result<Vec<_>>>()?;
         self.collate
             .collate(items)
+            .and_then(|batch| self.pin(batch))
             .map_err(|error| collate_error(indices, error))
+    }
+
+    /// Moves a batch into memory that a GPU can read while the program goes on.
+    fn pin(&self, mut batch: C::Batch) -> Result<C::Batch> {
+        if self.pin_memory {
+            batch.visit_mut(&mut |leaf| {
+                if leaf.device() == Device::Cpu {
+                    *leaf = leaf.f_pin_memory(Device::Cuda(0))?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(batch)
     }
 
     /// As [`fetch`](Self::fetch), with panics as errors; `None` once nobody waits any more.
@@ -76,7 +100,9 @@ impl<D: Dataset, C: Collate<D::Item>> Source<D, C> {
         }
         let batch = catch_unwind(AssertUnwindSafe(|| self.collate.collate(items)));
         Some(match batch {
-            Ok(batch) => batch.map_err(|error| collate_error(indices, error)),
+            Ok(batch) => batch
+                .and_then(|batch| self.pin(batch))
+                .map_err(|error| collate_error(indices, error)),
             Err(panic) => Err(Error::CollatePanicked {
                 indices: indices.to_vec(),
                 message: text_of(panic),
@@ -99,7 +125,7 @@ fn collate_error(indices: &[usize], error: Error) -> Error {
     }
 }
 
-fn text_of(panic: Box<dyn Any + Send>) -> String {
+pub(super) fn text_of(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => match panic.downcast::<&'static str>() {
@@ -141,12 +167,15 @@ pub(super) struct WorkerPool<'a, B> {
 
 impl<'a, B: Send + 'static> WorkerPool<'a, B> {
     /// Starts `num_workers` threads, each with up to `prefetch_factor` batches at a time.
+    ///
+    /// `first` is the number of the first batch within the epoch.
     pub(super) fn start<D, C>(
         source: &Arc<Source<D, C>>,
         batches: BatchIndices<'a>,
         num_workers: usize,
         prefetch_factor: usize,
         base_seed: u64,
+        first: usize,
     ) -> Result<Self>
     where
         D: Dataset + 'static,
@@ -157,7 +186,7 @@ impl<'a, B: Send + 'static> WorkerPool<'a, B> {
             batches,
             workers: Vec::with_capacity(num_workers),
             tickets: VecDeque::new(),
-            next_worker: 0,
+            next_worker: first % num_workers,
             limit: num_workers * prefetch_factor,
             exhausted: false,
             stop: Arc::clone(&stop),
@@ -235,7 +264,7 @@ where
     let thread = thread::Builder::new()
         .name(format!("data-worker-{}", info.id))
         .spawn(move || {
-            WORKER.set(Some(info));
+            become_worker(info);
             for indices in inbox {
                 let Some(batch) = source.fetch_guarded(&indices, &stop) else {
                     return;

@@ -1,10 +1,12 @@
 //! Calling a module.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
 
 use tch::Tensor;
 
-use super::Module;
+use super::{Hook, HookId, Module};
 use crate::Result;
 use crate::tree::Tree;
 
@@ -41,14 +43,36 @@ pub trait Forward: Module {
         let Some(hooks) = self.state().and_then(|state| state.hooks()) else {
             return self.forward(input);
         };
+        let mut pass = Pass {
+            module: self,
+            hooks: &hooks,
+            running: 0..0,
+        };
         for (_, hook) in hooks.iter() {
             hook.before_forward(self, &mut input)?;
+            pass.running.end += 1;
         }
         let mut output = self.forward(input)?;
         for (_, hook) in hooks.iter() {
+            pass.running.start += 1;
             hook.after_forward(self, &mut output)?;
         }
         Ok(output)
+    }
+}
+
+/// The hooks that have begun and not ended; the rest of them is told when the pass breaks off.
+struct Pass<'a> {
+    module: &'a dyn Module,
+    hooks: &'a [(HookId, Rc<dyn Hook>)],
+    running: Range<usize>,
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        for (_, hook) in self.hooks.get(self.running.clone()).into_iter().flatten() {
+            hook.abandon_forward(self.module);
+        }
     }
 }
 

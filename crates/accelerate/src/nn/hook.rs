@@ -11,7 +11,7 @@ use crate::tree::Tree;
 /// Code that runs around the forward pass of a module.
 ///
 /// Sharding, offloading, casting and profiling are hooks; layers and models know nothing of
-/// them. Both methods do nothing unless written. A hook may change or replace any tensor of the
+/// them. All methods do nothing unless written. A hook may change or replace any tensor of the
 /// input or output, and may add or remove hooks: such a change counts from the next call on.
 pub trait Hook {
     /// Runs before the forward pass, with its input.
@@ -30,6 +30,12 @@ pub trait Hook {
     fn after_forward(&self, module: &dyn Module, output: &mut dyn Tree) -> Result<()> {
         let _ = (module, output);
         Ok(())
+    }
+
+    /// Runs instead of [`after_forward`](Self::after_forward) where that will not come,
+    /// because the call failed or panicked: ends what `before_forward` began.
+    fn abandon_forward(&self, module: &dyn Module) {
+        let _ = module;
     }
 }
 

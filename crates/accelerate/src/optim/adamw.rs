@@ -1,16 +1,11 @@
-use std::fmt;
+use accelerate_torch::fused::{self, AdamStep, GradScale};
 
-use accelerate_torch::foreach;
-use accelerate_torch::fused::{self, AdamState, AdamStep, GradScale};
-
-use super::cohort::{Cohort, Cohorts};
-use super::group::{IntoParamGroups, ParamGroups, fraction, non_negative};
-use super::moments::{Lists, Moments, none_for_each};
-use super::optimizer::Optimizer;
-use super::state_dict::{StateDict, StateReader, StateValue};
+use super::adam::{adam_kinds, adam_state};
+use super::cohort::Cohort;
+use super::engine::{Engine, Field, Numbers, UpdateRule, optimizer_with_engine};
+use super::group::{IntoParamGroups, fraction, non_negative};
+use super::moments::{Kinds, Lists};
 use crate::Result;
-
-const NAME: &str = "AdamW";
 
 /// Settings of [`AdamW`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +37,10 @@ impl Default for AdamWConfig {
     }
 }
 
-impl AdamWConfig {
+impl UpdateRule for AdamWConfig {
+    const NAME: &'static str = "AdamW";
+    const MOMENTUM: Option<&'static str> = Some("beta1");
+
     fn check(&self) -> Result<()> {
         non_negative("AdamWConfig.lr", self.lr)?;
         fraction("AdamWConfig.betas.0", self.betas.0)?;
@@ -50,6 +48,44 @@ impl AdamWConfig {
         non_negative("AdamWConfig.eps", self.eps)?;
         non_negative("AdamWConfig.weight_decay", self.weight_decay)?;
         Ok(())
+    }
+
+    fn defaults(&self) -> (f64, f64) {
+        (self.lr, self.weight_decay)
+    }
+
+    fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("beta1", Field::Float(&mut self.betas.0)),
+            ("beta2", Field::Float(&mut self.betas.1)),
+            ("eps", Field::Float(&mut self.eps)),
+            ("amsgrad", Field::Bool(&mut self.amsgrad)),
+            ("maximize", Field::Bool(&mut self.maximize)),
+        ]
+    }
+
+    fn kinds(&self) -> Kinds {
+        adam_kinds(self.amsgrad)
+    }
+
+    fn update(&self, cohort: &Cohort<Lists>, numbers: Numbers) -> Result<()> {
+        let step = AdamStep {
+            lr: numbers.lr,
+            beta1: numbers.momentum,
+            beta2: self.betas.1,
+            weight_decay: numbers.weight_decay,
+            eps: self.eps,
+            amsgrad: self.amsgrad,
+            maximize: self.maximize,
+        };
+        let unscaled = GradScale::default();
+        Ok(fused::adamw(
+            &cohort.parameters,
+            &cohort.gradients,
+            adam_state(&cohort.lists),
+            &step,
+            unscaled,
+        )?)
     }
 }
 
@@ -67,10 +103,7 @@ impl AdamWConfig {
 /// # Source
 /// `torch.optim.AdamW(fused=True)`, equal to it bit for bit.
 pub struct AdamW {
-    config: AdamWConfig,
-    groups: ParamGroups,
-    moments: Vec<Vec<Option<Moments>>>,
-    cohorts: Vec<Cohorts<Lists>>,
+    engine: Engine<AdamWConfig>,
 }
 
 impl AdamW {
@@ -80,170 +113,9 @@ impl AdamW {
     /// [`Error::Argument`](crate::Error::Argument) if a setting is out of range,
     /// there is no parameter, or one is in two groups or no leaf of the graph.
     pub fn new(parameters: impl IntoParamGroups, config: AdamWConfig) -> Result<Self> {
-        config.check()?;
-        let groups = ParamGroups::new(NAME, parameters, config.lr, config.weight_decay)?;
-        let moments = groups
-            .groups()
-            .iter()
-            .map(|group| none_for_each(&group.parameters))
-            .collect();
-        let cohorts = groups.groups().iter().map(|_| Cohorts::new()).collect();
-        Ok(Self {
-            config,
-            groups,
-            moments,
-            cohorts,
-        })
-    }
-
-    fn update(&mut self) -> Result<()> {
-        let config = self.config;
-        for (number, group) in self.groups.groups().iter().enumerate() {
-            let step = AdamStep {
-                lr: self
-                    .groups
-                    .learning_rates()
-                    .get(number)
-                    .unwrap_or(config.lr),
-                beta1: config.betas.0,
-                beta2: config.betas.1,
-                weight_decay: group.weight_decay,
-                eps: config.eps,
-                amsgrad: config.amsgrad,
-                maximize: config.maximize,
-            };
-            let moments = &mut self.moments[number];
-            let cohorts = self.cohorts[number].refresh(
-                &group.parameters,
-                |_| false,
-                |members| Lists::new(&group.parameters, moments, members, config.amsgrad),
-            )?;
-            cohorts
-                .iter()
-                .try_for_each(|cohort| launch(cohort, &step))?;
-            self.cohorts[number].release();
-        }
-        Ok(())
+        let engine = Engine::new(parameters, config)?;
+        Ok(Self { engine })
     }
 }
 
-fn launch(cohort: &Cohort<Lists>, step: &AdamStep) -> Result<()> {
-    let lists = &cohort.lists;
-    foreach::add_scalar_(&lists.steps, 1.0)?;
-    let state = AdamState {
-        exp_avgs: &lists.exp_avgs,
-        exp_avg_sqs: &lists.exp_avg_sqs,
-        max_exp_avg_sqs: &lists.max_exp_avg_sqs,
-        steps: &lists.steps,
-    };
-    let unscaled = GradScale::default();
-    Ok(fused::adamw(
-        &cohort.parameters,
-        &cohort.gradients,
-        state,
-        step,
-        unscaled,
-    )?)
-}
-
-impl Optimizer for AdamW {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn groups(&self) -> &ParamGroups {
-        &self.groups
-    }
-
-    fn step(&mut self) -> Result<()> {
-        tch::no_grad(|| self.update())?;
-        self.groups.count_step();
-        Ok(())
-    }
-
-    fn state_dict(&self) -> Result<StateDict> {
-        let mut state = self.groups.state_dict();
-        for number in 0..self.groups.len() {
-            let prefix = format!("group.{number}.");
-            state.push(
-                format!("{prefix}beta1"),
-                StateValue::Float(self.config.betas.0),
-            );
-            state.push(
-                format!("{prefix}beta2"),
-                StateValue::Float(self.config.betas.1),
-            );
-            state.push(format!("{prefix}eps"), StateValue::Float(self.config.eps));
-            state.push(
-                format!("{prefix}amsgrad"),
-                StateValue::Bool(self.config.amsgrad),
-            );
-            state.push(
-                format!("{prefix}maximize"),
-                StateValue::Bool(self.config.maximize),
-            );
-        }
-        for (index, moments) in self.moments.iter().flatten().enumerate() {
-            for (kind, tensor) in moments.iter().flat_map(Moments::named) {
-                let value = StateValue::Tensor(tensor.shallow_clone());
-                state.push(format!("state.{index}.{kind}"), value);
-            }
-        }
-        Ok(state)
-    }
-
-    fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        let mut reader = StateReader::new(state);
-        let mut config = self.config;
-        let settings = self.groups.read(&mut reader);
-        for number in 0..self.groups.len() {
-            let prefix = format!("group.{number}.");
-            let read = (
-                reader.float(&format!("{prefix}beta1")),
-                reader.float(&format!("{prefix}beta2")),
-                reader.float(&format!("{prefix}eps")),
-                reader.flag(&format!("{prefix}amsgrad")),
-                reader.flag(&format!("{prefix}maximize")),
-            );
-            if let (Some(beta1), Some(beta2), Some(eps), Some(amsgrad), Some(maximize)) = read {
-                let betas = (beta1, beta2);
-                config = AdamWConfig {
-                    betas,
-                    eps,
-                    amsgrad,
-                    maximize,
-                    ..config
-                };
-            }
-        }
-        let mut moments = Vec::new();
-        let mut index = 0;
-        for group in self.groups.groups() {
-            let mut own = none_for_each(&group.parameters);
-            for (slot, parameter) in own.iter_mut().zip(&group.parameters) {
-                let prefix = format!("state.{index}.");
-                if reader.has_any(&prefix) {
-                    *slot = Moments::read(&mut reader, &prefix, parameter, config.amsgrad)?;
-                }
-                index += 1;
-            }
-            moments.push(own);
-        }
-        reader.finish(NAME)?;
-        config.check()?;
-        self.groups.apply(settings);
-        self.config = config;
-        self.moments = moments;
-        self.cohorts.iter_mut().for_each(Cohorts::reset);
-        Ok(())
-    }
-}
-
-impl fmt::Debug for AdamW {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdamW")
-            .field("config", &self.config)
-            .field("groups", &self.groups)
-            .finish_non_exhaustive()
-    }
-}
+optimizer_with_engine!(AdamW);

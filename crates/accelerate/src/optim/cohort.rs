@@ -37,7 +37,7 @@ impl<L> Cohorts<L> {
     pub(super) fn refresh(
         &mut self,
         parameters: &[Tensor],
-        apart: impl Fn(usize) -> bool,
+        apart: impl Fn(usize) -> u64,
         mut build: impl FnMut(&[usize]) -> Result<L>,
     ) -> Result<&mut [Cohort<L>]> {
         let mut gradients = parameters
@@ -82,6 +82,13 @@ impl<L> Cohorts<L> {
         }
     }
 
+    /// Forgets the lists if one of them is out of date.
+    pub(super) fn reset_if(&mut self, outdated: impl Fn(&L) -> bool) {
+        if self.cohorts.iter().any(|cohort| outdated(&cohort.lists)) {
+            self.reset();
+        }
+    }
+
     /// Forgets the lists, after state was replaced.
     pub(super) fn reset(&mut self) {
         self.cohorts.clear();
@@ -93,9 +100,9 @@ impl<L> Cohorts<L> {
 fn split(
     parameters: &[Tensor],
     gradients: &[Option<Tensor>],
-    apart: impl Fn(usize) -> bool,
+    apart: impl Fn(usize) -> u64,
 ) -> Result<Vec<Vec<usize>>> {
-    let mut lists: Vec<((Device, Kind, bool), Vec<usize>)> = Vec::new();
+    let mut lists: Vec<((Device, Kind, u64), Vec<usize>)> = Vec::new();
     for (index, parameter) in parameters.iter().enumerate() {
         if gradients[index].is_none() {
             continue;

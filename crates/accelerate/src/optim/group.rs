@@ -84,6 +84,7 @@ impl IntoParamGroups for Vec<ParamGroup> {
 pub struct ParamGroups {
     pub(super) groups: Vec<Group>,
     rates: LearningRates,
+    default_lr: f64,
 }
 
 pub(super) struct Group {
@@ -124,6 +125,7 @@ impl ParamGroups {
         Ok(Self {
             groups: checked,
             rates: LearningRates::new(rates),
+            default_lr: lr,
         })
     }
 
@@ -164,6 +166,12 @@ impl ParamGroups {
     #[must_use]
     pub fn weight_decay(&self, group: usize) -> Option<f64> {
         self.groups.get(group).map(|group| group.weight_decay)
+    }
+
+    /// The optimizer's own learning rate, for groups that were given none.
+    #[must_use]
+    pub fn default_lr(&self) -> f64 {
+        self.default_lr
     }
 
     /// The learning rate of each group, shared with schedules.

@@ -5,27 +5,48 @@
 //! [`AcceleratedOptimizer`] and [`AcceleratedScheduler`] step only when
 //! gradients are complete.
 
+mod adafactor;
+mod adafactor_state;
+mod adagrad;
+mod adam;
 mod adamw;
 mod cohort;
+mod engine;
+mod flat;
 mod group;
 mod group_state;
-mod lambda_lr;
+mod lamb;
 mod moments;
 mod optimizer;
 mod prepared_optimizer;
 mod prepared_scheduler;
 mod rates;
-mod scheduler;
+mod rmsprop;
+pub mod schedule;
 mod sgd;
 mod state_dict;
 
+pub use adafactor::{Adafactor, AdafactorConfig};
+pub use adagrad::{Adagrad, AdagradConfig};
+pub use adam::{Adam, AdamConfig};
 pub use adamw::{AdamW, AdamWConfig};
 pub use group::{IntoParamGroups, ParamGroup, ParamGroups};
-pub use lambda_lr::{LambdaLR, linear_schedule_with_warmup};
+pub use lamb::{Lamb, LambConfig};
 pub use optimizer::Optimizer;
 pub use prepared_optimizer::AcceleratedOptimizer;
 pub use prepared_scheduler::{AcceleratedScheduler, SchedulerStepping};
 pub use rates::LearningRates;
-pub use scheduler::Scheduler;
+pub use rmsprop::{RmsProp, RmsPropConfig};
+pub use schedule::{
+    AnnealStrategy, ChainedScheduler, ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts,
+    ExponentialLR, LRRangeTest, LRRangeTestConfig, LambdaLR, LinearLR, MultiStepLR,
+    MultiplicativeLR, OneCycle, OneCycleConfig, OneCycleLR, OneCycleLRConfig, PlateauConfig,
+    PlateauMode, PolynomialLR, RateRule, ReduceLROnPlateau, Schedule, Scheduler, SchedulerOptions,
+    SchedulerType, SequentialLR, StepLR, ThresholdMode, WarmupConfig, WarmupCosineConfig,
+    WarmupCosineLR, WarmupDecayLR, WarmupGrowth, WarmupLR, constant_schedule,
+    constant_schedule_with_warmup, cosine_schedule_with_warmup,
+    cosine_with_hard_restarts_schedule_with_warmup, get_scheduler, inverse_sqrt_schedule,
+    linear_schedule_with_warmup, polynomial_decay_schedule_with_warmup,
+};
 pub use sgd::{Sgd, SgdConfig};
 pub use state_dict::{StateDict, StateValue};

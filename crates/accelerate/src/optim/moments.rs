@@ -3,20 +3,32 @@ use tch::{Kind, Tensor};
 use super::state_dict::StateReader;
 use crate::Result;
 
+/// What an optimizer keeps for each parameter: tensors of the parameter's shape.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kinds {
+    /// The tensors' names.
+    pub(super) names: &'static [&'static str],
+    /// What they are filled with before the first step.
+    pub(super) fill: f64,
+    /// Whether all tensors of a name lie in one, so that one kernel call does for all.
+    pub(super) flat: bool,
+}
+
 /// What is kept for one parameter.
 pub(super) struct Moments {
     step: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    max_exp_avg_sq: Option<Tensor>,
+    tensors: Vec<Tensor>,
 }
 
-/// The moments of a cohort, as the kernel takes them.
+/// The moments of a cohort, as kernels take them.
 pub(super) struct Lists {
+    /// The number of the step, one for each parameter: a vector, of which `steps` are the elements.
+    count: Tensor,
     pub(super) steps: Vec<Tensor>,
-    pub(super) exp_avgs: Vec<Tensor>,
-    pub(super) exp_avg_sqs: Vec<Tensor>,
-    pub(super) max_exp_avg_sqs: Vec<Tensor>,
+    tensors: Vec<Vec<Tensor>>,
+    flats: Vec<Tensor>,
+    /// Whether all parameters are laid out row by row, as the pieces of a flat tensor are.
+    pub(super) contiguous: bool,
 }
 
 pub(super) fn none_for_each<T>(parameters: &[Tensor]) -> Vec<Option<T>> {
@@ -24,55 +36,49 @@ pub(super) fn none_for_each<T>(parameters: &[Tensor]) -> Vec<Option<T>> {
 }
 
 impl Moments {
-    fn zeros(parameter: &Tensor, amsgrad: bool) -> Result<Self> {
+    fn new(parameter: &Tensor, kinds: Kinds) -> Result<Self> {
+        let tensors = kinds.names.iter().map(|_| match kinds.fill {
+            0.0 => parameter.f_zeros_like(),
+            fill => parameter.f_full_like(fill),
+        });
         Ok(Self {
             step: Tensor::f_zeros([0i64; 0], (Kind::Float, parameter.device()))?,
-            exp_avg: parameter.f_zeros_like()?,
-            exp_avg_sq: parameter.f_zeros_like()?,
-            max_exp_avg_sq: if amsgrad {
-                Some(parameter.f_zeros_like()?)
-            } else {
-                None
-            },
+            tensors: tensors.collect::<Result<_, _>>()?,
         })
     }
 
-    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &Tensor)> {
-        let fixed = [
-            ("step", &self.step),
-            ("exp_avg", &self.exp_avg),
-            ("exp_avg_sq", &self.exp_avg_sq),
-        ];
-        fixed.into_iter().chain(
-            self.max_exp_avg_sq
-                .as_ref()
-                .map(|max| ("max_exp_avg_sq", max)),
-        )
+    /// How many steps were made.
+    pub(super) fn steps(&self) -> Result<u64> {
+        Ok(self.step.f_double_value(&[])? as u64)
+    }
+
+    pub(super) fn named(&self, kinds: Kinds) -> impl Iterator<Item = (&'static str, &Tensor)> {
+        let tensors = kinds.names.iter().copied().zip(&self.tensors);
+        std::iter::once(("step", &self.step)).chain(tensors)
     }
 
     pub(super) fn read(
         reader: &mut StateReader<'_>,
         prefix: &str,
         parameter: &Tensor,
-        amsgrad: bool,
+        kinds: Kinds,
     ) -> Result<Option<Self>> {
-        let Self { step, .. } = Self::zeros(parameter, false)?;
-        let step = reader.tensor(&format!("{prefix}step"), &step)?;
-        let exp_avg = reader.tensor(&format!("{prefix}exp_avg"), parameter)?;
-        let exp_avg_sq = reader.tensor(&format!("{prefix}exp_avg_sq"), parameter)?;
-        let max_exp_avg_sq = match amsgrad {
-            true => reader.tensor(&format!("{prefix}max_exp_avg_sq"), parameter)?,
-            false => None,
-        };
-        let (Some(step), Some(exp_avg), Some(exp_avg_sq)) = (step, exp_avg, exp_avg_sq) else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            step,
-            exp_avg,
-            exp_avg_sq,
-            max_exp_avg_sq,
-        }))
+        let none = Self::new(
+            parameter,
+            Kinds {
+                names: &[],
+                ..kinds
+            },
+        )?
+        .step;
+        let step = reader.tensor(&format!("{prefix}step"), &none)?;
+        let mut tensors = Vec::new();
+        for name in kinds.names {
+            tensors.extend(reader.tensor(&format!("{prefix}{name}"), parameter)?);
+        }
+        Ok(step
+            .filter(|_| tensors.len() == kinds.names.len())
+            .map(|step| Self { step, tensors }))
     }
 }
 
@@ -81,27 +87,69 @@ impl Lists {
         parameters: &[Tensor],
         moments: &mut [Option<Moments>],
         members: &[usize],
-        amsgrad: bool,
+        kinds: Kinds,
     ) -> Result<Self> {
-        let mut lists = Self {
-            steps: Vec::with_capacity(members.len()),
-            exp_avgs: Vec::with_capacity(members.len()),
-            exp_avg_sqs: Vec::with_capacity(members.len()),
-            max_exp_avg_sqs: Vec::new(),
-        };
         for &index in members {
-            let own = match moments[index].take() {
-                Some(own) => own,
-                None => Moments::zeros(&parameters[index], amsgrad)?,
-            };
-            lists.steps.push(own.step.shallow_clone());
-            lists.exp_avgs.push(own.exp_avg.shallow_clone());
-            lists.exp_avg_sqs.push(own.exp_avg_sq.shallow_clone());
-            lists
-                .max_exp_avg_sqs
-                .extend(own.max_exp_avg_sq.as_ref().map(Tensor::shallow_clone));
-            moments[index] = Some(own);
+            if moments[index].is_none() {
+                moments[index] = Some(Moments::new(&parameters[index], kinds)?);
+            }
+        }
+        let own: Vec<&Moments> = members
+            .iter()
+            .filter_map(|&i| moments[i].as_ref())
+            .collect();
+        let steps: Vec<&Tensor> = own.iter().map(|own| &own.step).collect();
+        let count = Tensor::f_stack(&steps, 0)?;
+        let mut lists = Self {
+            steps: count.f_unbind(0)?,
+            count,
+            tensors: Vec::new(),
+            flats: Vec::new(),
+            contiguous: members.iter().all(|&i| parameters[i].is_contiguous()),
+        };
+        for kind in 0..kinds.names.len() {
+            let tensors = own.iter().map(|own| own.tensors[kind].shallow_clone());
+            lists.push(tensors.collect(), kinds.flat)?;
+        }
+        for (place, &index) in members.iter().enumerate() {
+            let of = |list: &Vec<Tensor>| list[place].shallow_clone();
+            moments[index] = Some(Moments {
+                step: of(&lists.steps),
+                tensors: lists.tensors.iter().map(of).collect(),
+            });
         }
         Ok(lists)
     }
+
+    fn push(&mut self, tensors: Vec<Tensor>, flat: bool) -> Result<()> {
+        if flat {
+            let whole = Tensor::f_flatten_dense_tensors(&tensors)?;
+            self.tensors.push(split_like(&whole, &tensors)?);
+            self.flats.push(whole);
+        } else {
+            self.tensors.push(tensors);
+        }
+        Ok(())
+    }
+
+    /// The tensors with the name at place `kind`, one for each parameter.
+    pub(super) fn tensors(&self, kind: usize) -> &[Tensor] {
+        self.tensors.get(kind).map_or(&[], Vec::as_slice)
+    }
+
+    /// All tensors with the name at place `kind` as one vector, if the kinds are flat.
+    pub(super) fn flat(&self, kind: usize) -> Tensor {
+        self.flats[kind].shallow_clone()
+    }
+
+    /// Counts one more step of every parameter.
+    pub(super) fn count_step(&self) -> Result<()> {
+        let _ = self.count.shallow_clone().f_add_scalar_(1.0)?;
+        Ok(())
+    }
+}
+
+/// The pieces of a flat tensor with the shapes of `like`, as views.
+pub(super) fn split_like(flat: &Tensor, like: &[Tensor]) -> Result<Vec<Tensor>> {
+    Ok(Tensor::f_unflatten_dense_tensors(flat, like)?)
 }

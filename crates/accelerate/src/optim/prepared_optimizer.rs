@@ -3,11 +3,14 @@ use super::optimizer::Optimizer;
 use super::state_dict::StateDict;
 use crate::Result;
 use crate::gradient_state::GradientState;
+use crate::precision::GradScaler;
 
 /// An optimizer that steps only when gradients are complete.
 ///
 /// While gradients are accumulated, [`step`](Optimizer::step) and
-/// [`zero_grad`](Optimizer::zero_grad) do nothing, so a loop needs no conditions.
+/// [`zero_grad`](Optimizer::zero_grad) do nothing, so a loop needs no conditions. With a
+/// [`GradScaler`] a step divides the gradients by the loss scale first, is left out where they
+/// are not finite ([`step_was_skipped`](Self::step_was_skipped)), and moves the scale on.
 ///
 /// # Source
 /// `accelerate.optimizer.AcceleratedOptimizer`.
@@ -15,6 +18,7 @@ use crate::gradient_state::GradientState;
 pub struct AcceleratedOptimizer<O> {
     inner: O,
     gradient_state: GradientState,
+    scaler: Option<GradScaler>,
 }
 
 impl<O: Optimizer> AcceleratedOptimizer<O> {
@@ -23,6 +27,24 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
         Self {
             inner,
             gradient_state,
+            scaler: None,
+        }
+    }
+
+    /// Steps with a scaler, where there is one.
+    #[must_use]
+    pub fn with_scaler(mut self, scaler: Option<&GradScaler>) -> Self {
+        self.scaler = scaler.cloned();
+        if let Some(scaler) = &self.scaler {
+            scaler.register(&self.inner);
+        }
+        self
+    }
+
+    /// Notes that gradients of this optimizer, divided by the loss scale or not, are gone.
+    fn gradients_dropped(&self) {
+        if let Some(scaler) = &self.scaler {
+            scaler.gradients_dropped(self.inner.learning_rates());
         }
     }
 
@@ -57,15 +79,20 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
     }
 
     fn step(&mut self) -> Result<()> {
-        if self.gradient_state.sync_gradients() {
-            self.inner.step()
-        } else {
-            Ok(())
+        if !self.gradient_state.sync_gradients() {
+            return Ok(());
         }
+        let Some(scaler) = &self.scaler else {
+            return self.inner.step();
+        };
+        let stepped = scaler.step_and_update(&mut self.inner)?;
+        self.inner.learning_rates().set_skipped(!stepped);
+        Ok(())
     }
 
     fn zero_grad(&mut self) -> Result<()> {
         if self.gradient_state.sync_gradients() {
+            self.gradients_dropped();
             self.inner.zero_grad()
         } else {
             Ok(())
@@ -74,6 +101,7 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
 
     fn zero_grad_in_place(&mut self) -> Result<()> {
         if self.gradient_state.sync_gradients() {
+            self.gradients_dropped();
             self.inner.zero_grad_in_place()
         } else {
             Ok(())

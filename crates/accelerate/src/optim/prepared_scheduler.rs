@@ -1,7 +1,7 @@
 use std::num::NonZeroUsize;
 
 use super::rates::LearningRates;
-use super::scheduler::Scheduler;
+use super::schedule::{RatesBefore, Scheduler};
 use super::state_dict::StateDict;
 use crate::Result;
 use crate::gradient_state::GradientState;
@@ -32,7 +32,8 @@ impl Default for SchedulerStepping {
 /// While gradients are accumulated, or when the optimizer skipped its step, it
 /// stands still. Otherwise one call makes as many steps as there are ranks: N
 /// ranks go through the data in one Nth of the steps, and the schedule was
-/// written for the plain program. With split batches it makes one.
+/// written for the plain program. With split batches it makes one. What this comes to
+/// is logged once when the schedule is prepared, and once more when it passes its end.
 ///
 /// # Source
 /// `accelerate.scheduler.AcceleratedScheduler`.
@@ -42,6 +43,9 @@ pub struct AcceleratedScheduler<S> {
     links: Vec<LearningRates>,
     gradient_state: GradientState,
     stepping: SchedulerStepping,
+    once_per_update: bool,
+    updates: u64,
+    end_was_told: bool,
 }
 
 impl<S: Scheduler> AcceleratedScheduler<S> {
@@ -62,12 +66,69 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
             Some(own) => vec![own.clone()],
             None => optimizers.to_vec(),
         };
-        Self {
+        let prepared = Self {
             inner,
             links,
             gradient_state,
             stepping,
+            once_per_update: false,
+            updates: 0,
+            end_was_told: false,
+        };
+        prepared.tell_pace();
+        prepared
+    }
+
+    /// Makes one step at each update, however many ranks there are: for a schedule whose
+    /// length counts updates and not batches of the plain program.
+    #[must_use]
+    pub fn once_per_update(mut self) -> Self {
+        self.once_per_update = true;
+        self.tell_pace();
+        self
+    }
+
+    /// How many steps the schedule makes at each update of the optimizer.
+    #[must_use]
+    pub fn steps_per_update(&self) -> u64 {
+        let stepping = self.stepping;
+        let one = self.once_per_update || stepping.split_batches || !stepping.step_with_optimizer;
+        if one {
+            1
+        } else {
+            stepping.num_processes.get() as u64
         }
+    }
+
+    /// At which update the schedule reaches its last rate, as far as it knows its length.
+    #[must_use]
+    pub fn ends_at_update(&self) -> Option<u64> {
+        let length = self.inner.length()?;
+        Some(length.div_ceil(self.steps_per_update()))
+    }
+
+    fn tell_pace(&self) {
+        let steps = self.steps_per_update();
+        match (self.inner.length(), self.ends_at_update()) {
+            (Some(length), Some(update)) => tracing::info!(
+                "the schedule makes {steps} step(s) at each update, so its {length} steps end at update {update}"
+            ),
+            _ => tracing::info!("the schedule makes {steps} step(s) at each update"),
+        }
+    }
+
+    fn tell_end(&mut self) {
+        let passed = |length| self.inner.step_count() > length + 1;
+        if self.end_was_told || !self.inner.length().is_some_and(passed) {
+            return;
+        }
+        self.end_was_told = true;
+        tracing::warn!(
+            update = self.updates,
+            "the schedule has passed its end: it makes {} step(s) at each update; count its length over \
+             the loader before it is prepared, or make it step once per update (`once_per_update`)",
+            self.steps_per_update()
+        );
     }
 
     /// The schedule as it was before.
@@ -85,38 +146,46 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
         self.inner
     }
 
-    fn step_for_every_rank(&mut self) -> Result<()> {
-        for _ in 0..self.stepping.num_processes.get() {
-            // A schedule with an end must not be pushed past it by the ranks' extra steps.
-            if self
-                .inner
-                .total_steps()
-                .is_some_and(|total| self.inner.step_count() > total)
-            {
-                return Ok(());
-            }
-            self.inner.step()?;
+    /// Whether this call of `step` is to move the schedule.
+    fn is_due(&self) -> bool {
+        let follows = self.stepping.step_with_optimizer;
+        let stands = !self.gradient_state.sync_gradients()
+            || self.links.iter().any(LearningRates::was_skipped);
+        !(follows && stands)
+    }
+
+    fn advance(&mut self, mut step: impl FnMut(&mut S) -> Result<()>) -> Result<()> {
+        if !self.is_due() {
+            return Ok(());
         }
+        self.updates += 1;
+        let steps = self.steps_per_update();
+        // With one step the schedule itself says that it is at its end.
+        let bounded = self.stepping.step_with_optimizer && !self.stepping.split_batches;
+        for _ in 0..steps {
+            let total = self.inner.total_steps();
+            // A schedule with an end must not be pushed past it by the ranks' extra steps.
+            if bounded && total.is_some_and(|total| self.inner.step_count() > total) {
+                break;
+            }
+            step(&mut self.inner)?;
+        }
+        self.tell_end();
         Ok(())
     }
 }
 
 impl<S: Scheduler> Scheduler for AcceleratedScheduler<S> {
     fn step(&mut self) -> Result<()> {
-        if !self.stepping.step_with_optimizer {
-            return self.inner.step();
-        }
-        if !self.gradient_state.sync_gradients() {
-            return Ok(());
-        }
-        if self.links.iter().any(LearningRates::was_skipped) {
-            return Ok(());
-        }
-        if self.stepping.split_batches {
-            self.inner.step()
-        } else {
-            self.step_for_every_rank()
-        }
+        self.advance(S::step)
+    }
+
+    fn step_with_metric(&mut self, metric: f64) -> Result<()> {
+        self.advance(|inner| inner.step_with_metric(metric))
+    }
+
+    fn restart(&mut self, rates: RatesBefore) -> Result<()> {
+        self.inner.restart(rates)
     }
 
     fn last_lr(&self) -> Vec<f64> {
@@ -133,6 +202,10 @@ impl<S: Scheduler> Scheduler for AcceleratedScheduler<S> {
 
     fn total_steps(&self) -> Option<u64> {
         self.inner.total_steps()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.inner.length()
     }
 
     fn state_dict(&self) -> StateDict {

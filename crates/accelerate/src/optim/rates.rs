@@ -22,13 +22,18 @@ struct Shared {
 struct Rate {
     lr: f64,
     initial: Option<f64>,
+    momentum: Option<f64>,
 }
 
 impl LearningRates {
     pub(super) fn new(rates: impl IntoIterator<Item = f64>) -> Self {
         let groups = rates
             .into_iter()
-            .map(|lr| Rate { lr, initial: None })
+            .map(|lr| Rate {
+                lr,
+                initial: None,
+                momentum: None,
+            })
             .collect();
         Self {
             shared: Rc::new(Shared {
@@ -86,6 +91,31 @@ impl LearningRates {
             .collect()
     }
 
+    /// The momentum of one group, or the first of an optimizer's two betas; `None` if the
+    /// optimizer has neither, or there is no such group.
+    #[must_use]
+    pub fn momentum(&self, group: usize) -> Option<f64> {
+        self.shared
+            .groups
+            .borrow()
+            .get(group)
+            .and_then(|rate| rate.momentum)
+    }
+
+    /// Sets the [`momentum`](Self::momentum) of one group; nothing happens if it has none.
+    pub fn set_momentum(&self, group: usize, momentum: f64) {
+        if let Some(rate) = self.shared.groups.borrow_mut().get_mut(group) {
+            rate.momentum = rate.momentum.map(|_| momentum);
+        }
+    }
+
+    /// Gives every group a momentum that schedules can change.
+    pub(super) fn declare_momentum(&self, momentum: f64) {
+        for rate in self.shared.groups.borrow_mut().iter_mut() {
+            rate.momentum = Some(momentum);
+        }
+    }
+
     /// Whether both are handles on the rates of one optimizer.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -141,6 +171,16 @@ mod tests {
         assert_eq!(rates.all(), [0.1, 0.5]);
         assert!(rates.is_same(&handle));
         assert!(!rates.is_same(&LearningRates::new([0.1, 0.5])));
+    }
+
+    #[test]
+    fn only_a_momentum_that_exists_can_be_set() {
+        let rates = LearningRates::new([0.1]);
+        rates.set_momentum(0, 0.5);
+        assert_eq!(rates.momentum(0), None);
+        rates.declare_momentum(0.9);
+        rates.set_momentum(0, 0.5);
+        assert_eq!((rates.momentum(0), rates.momentum(1)), (Some(0.5), None));
     }
 
     #[test]

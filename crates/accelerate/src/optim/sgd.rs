@@ -94,6 +94,7 @@ impl Sgd {
     pub fn new(parameters: impl IntoParamGroups, config: SgdConfig) -> Result<Self> {
         config.check()?;
         let groups = ParamGroups::new(NAME, parameters, config.lr, config.weight_decay)?;
+        groups.learning_rates().declare_momentum(config.momentum);
         let momenta = groups
             .groups()
             .iter()
@@ -110,22 +111,24 @@ impl Sgd {
 
     fn update(&mut self) -> Result<()> {
         let config = self.config;
+        let rates = self.groups.learning_rates();
         for (number, group) in self.groups.groups().iter().enumerate() {
+            let momentum = rates.momentum(number).unwrap_or(config.momentum);
             let momenta = &mut self.momenta[number];
-            let fresh: Vec<bool> = momenta.iter().map(Option::is_none).collect();
+            let fresh: Vec<u64> = momenta.iter().map(|own| own.is_none().into()).collect();
+            if momentum != 0.0 {
+                // A schedule can switch momentum on later.
+                self.cohorts[number].reset_if(|momenta| momenta.buffers.is_empty());
+            }
             let cohorts = self.cohorts[number].refresh(
                 &group.parameters,
                 |index| fresh[index],
-                |members| Momenta::new(&group.parameters, momenta, members, config.momentum),
+                |members| Momenta::new(&group.parameters, momenta, members, momentum),
             )?;
             for cohort in cohorts {
                 let step = SgdStep {
-                    lr: self
-                        .groups
-                        .learning_rates()
-                        .get(number)
-                        .unwrap_or(config.lr),
-                    momentum: config.momentum,
+                    lr: rates.get(number).unwrap_or(config.lr),
+                    momentum,
                     dampening: config.dampening,
                     weight_decay: group.weight_decay,
                     nesterov: config.nesterov,
@@ -196,12 +199,11 @@ impl Optimizer for Sgd {
 
     fn state_dict(&self) -> Result<StateDict> {
         let mut state = self.groups.state_dict();
+        let rates = self.groups.learning_rates();
         for number in 0..self.groups.len() {
             let prefix = format!("group.{number}.");
-            state.push(
-                format!("{prefix}momentum"),
-                StateValue::Float(self.config.momentum),
-            );
+            let momentum = rates.momentum(number).unwrap_or(self.config.momentum);
+            state.push(format!("{prefix}momentum"), StateValue::Float(momentum));
             state.push(
                 format!("{prefix}dampening"),
                 StateValue::Float(self.config.dampening),
@@ -228,6 +230,7 @@ impl Optimizer for Sgd {
         let mut reader = StateReader::new(state);
         let mut config = self.config;
         let settings = self.groups.read(&mut reader);
+        let mut groups_momentum = Vec::new();
         for number in 0..self.groups.len() {
             let prefix = format!("group.{number}.");
             let read = (
@@ -245,6 +248,7 @@ impl Optimizer for Sgd {
                     ..config
                 };
             }
+            groups_momentum.push(config.momentum);
         }
         let mut momenta = Vec::new();
         let mut index = 0;
@@ -265,6 +269,9 @@ impl Optimizer for Sgd {
         reader.finish(NAME)?;
         config.check()?;
         self.groups.apply(settings);
+        for (number, momentum) in groups_momentum.into_iter().enumerate() {
+            self.groups.learning_rates().set_momentum(number, momentum);
+        }
         self.config = config;
         self.momenta = momenta;
         self.cohorts.iter_mut().for_each(Cohorts::reset);

@@ -17,6 +17,18 @@ pub enum StateValue {
     Bool(bool),
 }
 
+impl StateValue {
+    /// The same value; of a tensor, another handle on it.
+    fn handle(&self) -> Self {
+        match self {
+            Self::Tensor(tensor) => Self::Tensor(tensor.shallow_clone()),
+            Self::Float(number) => Self::Float(*number),
+            Self::Int(count) => Self::Int(*count),
+            Self::Bool(flag) => Self::Bool(*flag),
+        }
+    }
+}
+
 /// Everything that has to be saved, as a plain list of names and values.
 ///
 /// An optimizer names settings `group.<group>.<setting>` and state
@@ -31,6 +43,27 @@ impl StateDict {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Adds a count, after the values that are there.
+    pub(super) fn push_count(&mut self, name: impl Into<String>, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.push(name, StateValue::Int(count));
+    }
+
+    /// Adds all values of `other`, with `prefix` before their names.
+    pub(super) fn push_all(&mut self, prefix: &str, other: Self) {
+        let entries = other.entries.into_iter();
+        self.entries
+            .extend(entries.map(|(name, value)| (format!("{prefix}{name}"), value)));
+    }
+
+    /// The values whose names begin with `prefix`, without it.
+    pub(super) fn part(&self, prefix: &str) -> Self {
+        let own = |(name, value): &(String, StateValue)| {
+            Some((name.strip_prefix(prefix)?.to_owned(), value.handle()))
+        };
+        self.entries.iter().filter_map(own).collect()
     }
 
     /// Adds a value, after those that are there.
@@ -133,6 +166,16 @@ impl<'a> StateReader<'a> {
         })
     }
 
+    /// A number that cannot be below 0.
+    pub(super) fn count(&mut self, name: &str) -> Option<u64> {
+        let read = self.int(name)?;
+        let count = u64::try_from(read).ok();
+        if count.is_none() {
+            self.problem(format!("`{name}`: expected a count, found {read}"));
+        }
+        count
+    }
+
     pub(super) fn flag(&mut self, name: &str) -> Option<bool> {
         self.take(name, "a switch", |value| match value {
             StateValue::Bool(flag) => Some(*flag),
@@ -152,6 +195,12 @@ impl<'a> StateReader<'a> {
         let mut copy = like.f_zeros_like()?;
         tch::no_grad(|| copy.f_copy_(found))?;
         Ok(Some(copy))
+    }
+
+    /// Leaves all values whose names begin with `prefix` to others.
+    pub(super) fn skip(&mut self, prefix: &str) {
+        let names = self.values.keys().filter(|name| name.starts_with(prefix));
+        self.used.extend(names.map(|&name| name.to_owned()));
     }
 
     /// Notes something that does not fit.

@@ -1,14 +1,17 @@
 //! Data parallelism: every rank has the whole model and a part of the batch.
 
+mod agreement;
+mod join;
+
 use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use accelerate_torch::{
-    FIRST_BUCKET_BYTES, MIB, ProcessGroup, Reducer, ReducerOptions, autograd, verify_parameters,
-};
-use tch::{Kind, Tensor};
+use accelerate_torch::{FIRST_BUCKET_BYTES, MIB, ProcessGroup, Reducer, ReducerOptions, autograd};
+use tch::{Device, Tensor};
 
+use super::comm_hook::{self, CommHook, CommWrapper, CompressionStats, Counters};
 use crate::nn::{Hook, Module};
 use crate::tree::{Tree, leaves};
 use crate::{Error, Result};
@@ -16,25 +19,13 @@ use crate::{Error, Result};
 /// Into how large a buffer parameters are packed when rank 0 sends them.
 const BROADCAST_BYTES: usize = 250 * MIB;
 
-/// How gradients travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum CommHook {
-    /// As they are.
-    #[default]
-    No,
-    /// As float16.
-    Fp16,
-    /// As bfloat16.
-    Bf16,
-}
-
 /// The settings of data parallelism.
 ///
 /// # Source
-/// `accelerate.DistributedDataParallelKwargs`, as far as this version can do it. The
-/// bucket size is an integer, as PyTorch's is in effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `accelerate.DistributedDataParallelKwargs`. Differs: the bucket size is an integer, as
+/// PyTorch's is in effect; `comm_state_option` is a part of the hook that it is for; there
+/// is no `dim`, which PyTorch does not use.
+#[derive(Debug, Clone, PartialEq)]
 pub struct DistributedDataParallelKwargs {
     /// Whether buffers are copied from rank 0 before each forward pass that synchronises.
     pub broadcast_buffers: bool,
@@ -44,8 +35,15 @@ pub struct DistributedDataParallelKwargs {
     pub find_unused_parameters: bool,
     /// Whether gradients are views of the buckets, which saves memory and a copy.
     pub gradient_as_bucket_view: bool,
+    /// Whether every step has the same graph, unused parameters included: they are then
+    /// found once, and a parameter may get its gradient in several parts.
+    pub static_graph: bool,
+    /// Changes nothing; kept because configurations have it.
+    pub check_reduction: bool,
     /// How gradients travel.
     pub comm_hook: CommHook,
+    /// In which precision `comm_hook` works and sends.
+    pub comm_wrapper: CommWrapper,
 }
 
 impl Default for DistributedDataParallelKwargs {
@@ -55,7 +53,10 @@ impl Default for DistributedDataParallelKwargs {
             bucket_cap_mb: None,
             find_unused_parameters: false,
             gradient_as_bucket_view: false,
+            static_graph: false,
+            check_reduction: false,
             comm_hook: CommHook::No,
+            comm_wrapper: CommWrapper::No,
         }
     }
 }
@@ -68,7 +69,7 @@ impl DistributedDataParallelKwargs {
             first_bucket_bytes: cap.unwrap_or(FIRST_BUCKET_BYTES),
             find_unused_parameters: self.find_unused_parameters,
             gradient_as_bucket_view: self.gradient_as_bucket_view,
-            static_graph: false,
+            static_graph: self.static_graph,
         }
     }
 }
@@ -85,11 +86,21 @@ pub struct DataParallel {
     reducer: Reducer,
     group: ProcessGroup,
     kwargs: DistributedDataParallelKwargs,
+    /// All parameters, also those that are not trained.
+    parameters: Vec<Tensor>,
+    /// Those that are trained.
+    trained: Vec<Tensor>,
     buffers: Vec<Tensor>,
+    /// What PowerSGD counts.
+    compression: Option<Arc<Counters>>,
     /// Off inside `no_sync`: gradients stay local.
     sync_gradients: Cell<bool>,
     /// Whether the last forward pass was one that synchronised.
     synced_before: Cell<bool>,
+    /// Gradients stay local, whatever `sync_gradients` says.
+    held: Cell<bool>,
+    /// What this model does inside a join of uneven inputs.
+    join: Cell<join::Role>,
 }
 
 impl DataParallel {
@@ -99,41 +110,54 @@ impl DataParallel {
     /// Every rank calls this with the same model.
     ///
     /// # Errors
-    /// If no parameter requires a gradient, parameters differ over ranks in number, shape
-    /// or kind, or lie on different devices.
+    /// [`Error::NothingToTrain`] if no parameter requires a gradient,
+    /// [`Error::ModelsDiffer`] on every rank if tensors differ over ranks in number, name,
+    /// shape or kind; [`Error::Argument`] if parameters lie on different devices, or for
+    /// settings of a hook that cannot be.
     pub fn new(
         module: &dyn Module,
         group: &ProcessGroup,
         kwargs: DistributedDataParallelKwargs,
     ) -> Result<Rc<Self>> {
+        kwargs.comm_hook.validate()?;
         let parameters: Vec<(String, Tensor)> = module
             .named_parameters()
             .into_iter()
             .map(|(name, parameter)| (name, parameter.tensor().shallow_clone()))
             .collect();
         let trained = trained(module, &parameters)?;
-        let tensors: Vec<Tensor> = trained.iter().map(|(_, t)| t.shallow_clone()).collect();
-        verify_parameters(group, &tensors)?;
+        agreement::same_model(group, module)?;
         let buffers: Vec<Tensor> = module
             .named_buffers()
             .into_iter()
             .map(|(_, buffer)| buffer.tensor().shallow_clone())
             .collect();
-        send_from_rank_0(group, parameters.iter().map(|(_, t)| t), &kwargs, &buffers)?;
         let mut reducer = Reducer::new(group, &trained, &kwargs.reducer_options())?;
-        match kwargs.comm_hook {
-            CommHook::No => {}
-            CommHook::Fp16 => reducer.compress(Kind::Half)?,
-            CommHook::Bf16 => reducer.compress(Kind::BFloat16)?,
-        }
-        Ok(Rc::new(Self {
+        let hook = (&kwargs.comm_hook, kwargs.comm_wrapper);
+        let compression = comm_hook::install(&mut reducer, group, hook.0, hook.1)?;
+        let model = Self {
             reducer,
             group: group.clone(),
             kwargs,
+            parameters: tensors(parameters),
+            trained: tensors(trained),
             buffers,
+            compression,
             sync_gradients: Cell::new(true),
             synced_before: Cell::new(true),
-        }))
+            held: Cell::new(false),
+            join: Cell::default(),
+        };
+        model.send_from(0)?;
+        Ok(Rc::new(model))
+    }
+
+    /// Whether a model stays without data parallelism: on a GPU, one with nothing to train.
+    ///
+    /// On CPUs such a model is refused by [`new`](Self::new), as in the original.
+    #[must_use]
+    pub fn leaves_alone(module: &dyn Module, device: Device) -> bool {
+        matches!(device, Device::Cuda(_)) && module.parameters().iter().all(|p| !p.requires_grad())
     }
 
     /// Turns the exchange of gradients on or off for the passes that follow; answers what it was.
@@ -141,43 +165,110 @@ impl DataParallel {
         self.sync_gradients.replace(sync)
     }
 
+    /// Lets the next backward pass exchange gradients although its forward pass did not expect it.
+    ///
+    /// # Errors
+    /// With `find_unused_parameters`, which needs the outputs of the forward pass.
+    pub(crate) fn expect_backward(&self) -> Result<()> {
+        if self.kwargs.find_unused_parameters {
+            return Err(Error::Argument {
+                operation: "trigger_sync_in_backward",
+                expected: "a model whose parameters are all used".to_owned(),
+                found: "`find_unused_parameters`; synchronise with a forward pass".to_owned(),
+            });
+        }
+        self.reducer.rebuild_buckets()?;
+        Ok(self.reducer.prepare_for_backward(&[])?)
+    }
+
     /// Whether the next backward pass exchanges gradients.
     #[must_use]
     pub fn syncs_gradients(&self) -> bool {
-        self.sync_gradients.get()
+        self.sync_gradients.get() && !self.held.get()
+    }
+
+    /// Keeps gradients local whatever [`set_sync_gradients`](Self::set_sync_gradients)
+    /// says, or ends that; answers what it was.
+    pub fn hold_local(&self, hold: bool) -> bool {
+        self.held.replace(hold)
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn kwargs(&self) -> &DistributedDataParallelKwargs {
+        &self.kwargs
+    }
+
+    /// How much compression saved until now; none without PowerSGD.
+    #[must_use]
+    pub fn compression_stats(&self) -> Option<CompressionStats> {
+        self.compression.as_ref().map(|counters| counters.stats())
     }
 
     /// Copies rank 0's buffers, where the last pass may have changed them.
     fn sync_buffers(&self) -> Result<()> {
         if self.kwargs.broadcast_buffers && self.synced_before.get() && !self.buffers.is_empty() {
+            let root = self.root_of_buffers()?;
             self.group
-                .broadcast_coalesced(&self.buffers, BROADCAST_BYTES, 0)?;
+                .broadcast_coalesced(&self.buffers, BROADCAST_BYTES, root)?;
         }
         Ok(())
+    }
+
+    /// Copies the model of one rank to all.
+    fn send_from(&self, root: usize) -> Result<()> {
+        let detached = self.parameters.iter().map(Tensor::f_detach);
+        let mut states = detached.collect::<Result<Vec<_>, _>>()?;
+        if self.kwargs.broadcast_buffers {
+            states.extend(self.buffers.iter().map(Tensor::shallow_clone));
+        }
+        Ok(self
+            .group
+            .broadcast_coalesced(&states, BROADCAST_BYTES, root)?)
     }
 }
 
 impl Hook for DataParallel {
     fn before_forward(&self, _module: &dyn Module, _input: &mut dyn Tree) -> Result<()> {
-        if autograd::is_enabled() {
-            if self.sync_gradients.get() {
-                self.reducer.prepare_for_forward()?;
+        let syncs = autograd::is_enabled() && self.syncs_gradients();
+        if syncs {
+            self.reducer.prepare_for_forward()?;
+        }
+        self.say_active()?;
+        // Rebuilding is communication: it waits for a pass that communicates anyway, of which
+        // ranks that have finished a join are told first.
+        if !self.is_joined() {
+            if syncs {
+                self.reducer.rebuild_buckets()?;
             }
+            return self.sync_buffers();
+        }
+        self.sync_buffers()?;
+        self.say_whether_syncing(syncs)?;
+        if syncs {
             self.reducer.rebuild_buckets()?;
         }
-        self.sync_buffers()
+        Ok(())
     }
 
     fn after_forward(&self, _module: &dyn Module, output: &mut dyn Tree) -> Result<()> {
-        if !(autograd::is_enabled() && self.sync_gradients.get()) {
+        if !(autograd::is_enabled() && self.syncs_gradients()) {
             self.synced_before.set(false);
             return Ok(());
         }
         self.synced_before.set(true);
-        if !self.kwargs.find_unused_parameters {
+        let DistributedDataParallelKwargs {
+            find_unused_parameters,
+            static_graph,
+            ..
+        } = self.kwargs;
+        if !find_unused_parameters && !static_graph {
             return Ok(self.reducer.prepare_for_backward(&[])?);
         }
         self.reducer.prepare_for_backward(&leaves(output)?)?;
+        if static_graph {
+            return Ok(());
+        }
         output_sink(output)
     }
 }
@@ -237,15 +328,6 @@ fn trained(module: &dyn Module, parameters: &[(String, Tensor)]) -> Result<Vec<(
     }
 }
 
-fn send_from_rank_0<'a>(
-    group: &ProcessGroup,
-    parameters: impl Iterator<Item = &'a Tensor>,
-    kwargs: &DistributedDataParallelKwargs,
-    buffers: &[Tensor],
-) -> Result<()> {
-    let mut states: Vec<Tensor> = parameters.map(Tensor::f_detach).collect::<Result<_, _>>()?;
-    if kwargs.broadcast_buffers {
-        states.extend(buffers.iter().map(Tensor::shallow_clone));
-    }
-    Ok(group.broadcast_coalesced(&states, BROADCAST_BYTES, 0)?)
+fn tensors(named: Vec<(String, Tensor)>) -> Vec<Tensor> {
+    named.into_iter().map(|(_, tensor)| tensor).collect()
 }

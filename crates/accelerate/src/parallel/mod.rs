@@ -1,5 +1,14 @@
 //! Ways to train one model on several ranks.
 
+mod comm_hook;
 mod ddp;
+mod join;
+mod local_sgd;
 
-pub use ddp::{CommHook, DataParallel, DistributedDataParallelKwargs};
+pub use accelerate_torch::{BoxError, Future, ProcessGroup, Promise, ReduceOp, promise};
+pub use comm_hook::{
+    CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
+};
+pub use ddp::{DataParallel, DistributedDataParallelKwargs};
+pub use join::{Joinable, join_uneven_inputs};
+pub use local_sgd::LocalSgd;

@@ -1,9 +1,11 @@
 //! Who does what, and who waits for whom.
 
+use accelerate_torch::Work;
 use tch::Device;
 
-use super::PartialState;
+use super::{PartialState, ProcessTurn};
 use crate::Result;
+use crate::collectives::{Operation, Watch};
 
 impl PartialState {
     /// Whether this is rank 0 of the job.
@@ -30,28 +32,41 @@ impl PartialState {
     /// Every rank calls this.
     ///
     /// # Errors
-    /// If a rank does not come within the timeout, or is gone.
+    /// [`Error::RanksLost`](crate::Error::RanksLost) names ranks that are gone; otherwise
+    /// what the backend reports if a rank does not come within the timeout.
+    #[track_caller]
     pub fn wait_for_everyone(&self) -> Result<()> {
-        let Some(group) = self.process_group() else {
+        let Some(watch) = Watch::begin(self, &Operation::new("wait_for_everyone"))? else {
             return Ok(());
         };
         let device = match self.device() {
             Device::Cuda(index) => Some(index),
             _ => None,
         };
-        Ok(group.barrier_async(device)?.wait()?)
+        if self.debug() {
+            return watch.run(|group| Ok(group.barrier_async(device)?.wait()?));
+        }
+        let Some(group) = self.process_group() else {
+            return Ok(());
+        };
+        self.explained(group.barrier_async(device).and_then(Work::wait))
     }
 
     /// Lets the main process go first: the others wait here until its turn is over.
     ///
-    /// For work that the others then find done, such as filling a cache. The turn is
-    /// over when what this returns is dropped, also when that is because of an error.
+    /// For work that the others then find done, such as filling a cache: see
+    /// [`ProcessTurn`].
     ///
     /// # Collective
     /// Every rank calls this.
     ///
     /// # Errors
-    /// As [`wait_for_everyone`](Self::wait_for_everyone).
+    /// [`Error::TurnFailed`](crate::Error::TurnFailed) if the main process did not do its
+    /// work; as [`wait_for_everyone`](Self::wait_for_everyone).
+    ///
+    /// # Source
+    /// `PartialState.main_process_first`. Differs: when the main process fails, the others
+    /// get an error instead of waiting for ever.
     pub fn main_process_first(&self) -> Result<ProcessTurn> {
         ProcessTurn::begin(self, self.is_main_process())
     }
@@ -59,12 +74,14 @@ impl PartialState {
     /// As [`main_process_first`](Self::main_process_first), for the main process of each machine.
     ///
     /// # Errors
-    /// As [`wait_for_everyone`](Self::wait_for_everyone).
+    /// As [`main_process_first`](Self::main_process_first).
     pub fn local_main_process_first(&self) -> Result<ProcessTurn> {
         ProcessTurn::begin(self, self.is_local_main_process())
     }
 
-    /// Runs `action` on rank 0 of the job only.
+    /// Runs `action` on rank 0 of the job only; `None` elsewhere.
+    ///
+    /// What only one rank runs must not be an operation that all ranks have to call.
     pub fn on_main_process<R>(&self, action: impl FnOnce() -> R) -> Option<R> {
         self.is_main_process().then(action)
     }
@@ -98,47 +115,6 @@ impl PartialState {
     pub fn print(&self, message: impl std::fmt::Display) {
         if self.is_local_main_process() {
             println!("{message}");
-        }
-    }
-}
-
-/// A turn that some ranks take before others.
-#[derive(Debug)]
-#[must_use = "the turn is over when this is dropped"]
-pub struct ProcessTurn {
-    /// Whom the others wait for, while it is this process.
-    first: Option<PartialState>,
-}
-
-impl ProcessTurn {
-    fn begin(state: &PartialState, first: bool) -> Result<Self> {
-        if first {
-            return Ok(Self {
-                first: Some(state.clone()),
-            });
-        }
-        state.wait_for_everyone()?;
-        Ok(Self { first: None })
-    }
-
-    /// Ends the turn and says whether the others were reached.
-    ///
-    /// # Errors
-    /// As [`PartialState::wait_for_everyone`].
-    pub fn end(mut self) -> Result<()> {
-        self.first
-            .take()
-            .map_or(Ok(()), |state| state.wait_for_everyone())
-    }
-}
-
-impl Drop for ProcessTurn {
-    fn drop(&mut self) {
-        let Some(state) = self.first.take() else {
-            return;
-        };
-        if let Err(error) = state.wait_for_everyone() {
-            tracing::error!(%error, "the other processes could not be told that this one is done");
         }
     }
 }

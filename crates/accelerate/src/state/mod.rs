@@ -3,7 +3,14 @@
 mod control;
 mod distributed_type;
 mod partial_state;
+mod presence;
+mod roll_call;
+mod split;
+mod tear_down;
+mod turn;
 
-pub use control::ProcessTurn;
 pub use distributed_type::DistributedType;
 pub use partial_state::{PartialState, StateOptions};
+pub use roll_call::RollCall;
+pub use split::{EachTensor, Part, Share, Split};
+pub use turn::ProcessTurn;

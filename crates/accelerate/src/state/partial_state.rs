@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use accelerate_torch::{
 };
 use tch::Device;
 
-use super::DistributedType;
+use super::presence::Presence;
+use super::{DistributedType, tear_down};
+use crate::collectives::CallLog;
 use crate::{Error, Result};
 
 /// What a process asks for when its state is made.
@@ -42,7 +45,21 @@ struct Shared {
     distributed_type: DistributedType,
     device: Device,
     group: Option<ProcessGroup>,
+    /// Who serves the store at which the ranks met.
+    store_server: StoreServer,
+    /// Answers the other ranks when they ask whether this one is still there.
+    _presence: Option<Presence>,
+    leaving: AtomicBool,
     debug: bool,
+    calls: CallLog,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            tear_down::release(group);
+        }
+    }
 }
 
 static PROCESS: Mutex<Option<PartialState>> = Mutex::new(None);
@@ -76,6 +93,29 @@ impl PartialState {
         Ok(state)
     }
 
+    /// The state of this process, if it has been made.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        PROCESS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Forgets the state of this process, so that the next [`new`](Self::new) reads the
+    /// environment again. For tests; handles that exist stay as they are.
+    ///
+    /// # Source
+    /// `PartialState._reset_state`. Differs: a handle keeps its values, so there is no
+    /// attribute that could be missing afterwards.
+    pub fn reset() {
+        let state = PROCESS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(state);
+    }
+
     /// A state of its own, not the process's, read from `env`.
     ///
     /// # Errors
@@ -104,18 +144,20 @@ impl PartialState {
         if let Device::Cuda(_) = device {
             device::set_current(device)?;
         }
-        let (distributed_type, group) = match topology.as_ref() {
-            Some(topology) => connect(topology, device, store_server(env)?, &options)?,
-            None => (DistributedType::No, None),
-        };
+        let store_server = store_server(env)?;
         let topology = topology.unwrap_or_else(Topology::alone);
+        let connected = connect(&topology, device, store_server, &options)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 topology,
-                distributed_type,
+                distributed_type: connected.distributed_type,
                 device,
-                group,
+                group: connected.group,
+                store_server,
+                _presence: connected.presence,
+                leaving: AtomicBool::new(false),
                 debug,
+                calls: CallLog::default(),
             }),
         })
     }
@@ -173,10 +215,30 @@ impl PartialState {
         self.shared.group.as_ref()
     }
 
-    /// Whether shapes are compared over ranks before each collective (`ACCELERATE_DEBUG_MODE`).
+    /// The host of the store at which the ranks met.
+    pub(super) fn store_host(&self) -> &str {
+        &self.shared.topology.master().addr
+    }
+
+    /// The other rank that serves the store, if one does.
+    pub(super) fn store_rank(&self) -> Option<usize> {
+        (self.shared.store_server == StoreServer::Rank0 && self.process_index() != 0).then_some(0)
+    }
+
+    /// Marks the end of communication; answers whether it was not marked before.
+    pub(super) fn begin_to_leave(&self) -> bool {
+        !self.shared.leaving.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether ranks compare what they do before each collective (`ACCELERATE_DEBUG_MODE`).
     #[must_use]
     pub fn debug(&self) -> bool {
         self.shared.debug
+    }
+
+    /// The collectives that this process came to.
+    pub(crate) fn calls(&self) -> &CallLog {
+        &self.shared.calls
     }
 
     /// Whether there is more than one process.
@@ -236,15 +298,26 @@ fn store_server(env: &Environment) -> Result<StoreServer> {
     })
 }
 
+/// What became of the ranks of the job.
+struct Connected {
+    distributed_type: DistributedType,
+    group: Option<ProcessGroup>,
+    presence: Option<Presence>,
+}
+
 /// Brings the ranks of the job together.
 fn connect(
     topology: &Topology,
     device: Device,
     server: StoreServer,
     options: &StateOptions,
-) -> Result<(DistributedType, Option<ProcessGroup>)> {
+) -> Result<Connected> {
     if topology.world_size() == 1 {
-        return Ok((DistributedType::No, None));
+        return Ok(Connected {
+            distributed_type: DistributedType::No,
+            group: None,
+            presence: None,
+        });
     }
     let (distributed_type, backend) = match device {
         Device::Cuda(_) => (
@@ -267,8 +340,16 @@ fn connect(
         world: topology.world_size(),
         server,
     };
-    let group = rendezvous.join(&group_options, report_waiting)?;
-    Ok((distributed_type, Some(group)))
+    let mut presence = None;
+    let group = rendezvous.join_greeting(&group_options, report_waiting, |store| {
+        presence = Presence::announce(store, rendezvous.rank, &rendezvous.host, rendezvous.port);
+        Ok(())
+    })?;
+    Ok(Connected {
+        distributed_type,
+        group: Some(group),
+        presence,
+    })
 }
 
 /// Start-up that hangs says what it waits for.

@@ -1,0 +1,250 @@
+use tch::Tensor;
+
+use super::cohort::{Cohort, Cohorts};
+use super::group::{IntoParamGroups, ParamGroups};
+use super::moments::{Kinds, Lists, Moments, none_for_each};
+use super::state_dict::{StateDict, StateReader, StateValue};
+use crate::Result;
+
+/// A setting that is saved with every group.
+pub(super) enum Field<'a> {
+    Float(&'a mut f64),
+    Bool(&'a mut bool),
+}
+
+/// The numbers of one group at one step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    pub(super) lr: f64,
+    pub(super) weight_decay: f64,
+    /// Momentum or first beta, 0 where there is none.
+    pub(super) momentum: f64,
+}
+
+/// What makes one optimizer different from another; [`Engine`] does the rest.
+pub(super) trait UpdateRule: Clone {
+    /// The optimizer's name.
+    const NAME: &'static str;
+    /// Under which name the momentum is among the fields, if there is one.
+    const MOMENTUM: Option<&'static str>;
+
+    /// Refuses settings that cannot be.
+    fn check(&self) -> Result<()>;
+
+    /// Learning rate and weight decay of groups that have none of their own.
+    fn defaults(&self) -> (f64, f64);
+
+    /// The settings that all groups share, by their names in PyTorch.
+    fn fields(&mut self) -> Vec<(&'static str, Field<'_>)>;
+
+    /// The momentum that schedules can change, if there is one.
+    fn momentum(&mut self) -> Option<f64> {
+        let wanted = Self::MOMENTUM?;
+        let mut fields = self.fields().into_iter();
+        fields.find_map(|(name, field)| match field {
+            Field::Float(number) if name == wanted => Some(*number),
+            _ => None,
+        })
+    }
+
+    /// What is kept for each parameter.
+    fn kinds(&self) -> Kinds;
+
+    /// Whether parameters can only be updated together after the same number of steps.
+    fn needs_one_step_count(&self) -> bool {
+        false
+    }
+
+    /// Updates the parameters of a cohort, whose steps are counted already.
+    fn update(&self, cohort: &Cohort<Lists>, numbers: Numbers) -> Result<()>;
+}
+
+/// Steps, saves and loads by a rule.
+pub(super) struct Engine<R> {
+    pub(super) rule: R,
+    pub(super) groups: ParamGroups,
+    moments: Vec<Vec<Option<Moments>>>,
+    cohorts: Vec<Cohorts<Lists>>,
+}
+
+impl<R: UpdateRule> Engine<R> {
+    pub(super) fn new(parameters: impl IntoParamGroups, mut rule: R) -> Result<Self> {
+        rule.check()?;
+        let (lr, weight_decay) = rule.defaults();
+        let groups = ParamGroups::new(R::NAME, parameters, lr, weight_decay)?;
+        if let Some(momentum) = rule.momentum() {
+            groups.learning_rates().declare_momentum(momentum);
+        }
+        Ok(Self {
+            rule,
+            moments: groups
+                .groups()
+                .iter()
+                .map(|group| none_for_each(&group.parameters))
+                .collect(),
+            cohorts: groups.groups().iter().map(|_| Cohorts::new()).collect(),
+            groups,
+        })
+    }
+
+    pub(super) fn step(&mut self) -> Result<()> {
+        tch::no_grad(|| self.update())?;
+        self.groups.count_step();
+        Ok(())
+    }
+
+    fn update(&mut self) -> Result<()> {
+        let rates = self.groups.learning_rates();
+        let kinds = self.rule.kinds();
+        for (number, group) in self.groups.groups().iter().enumerate() {
+            let numbers = Numbers {
+                lr: rates.get(number).unwrap_or_default(),
+                weight_decay: group.weight_decay,
+                momentum: rates.momentum(number).unwrap_or_default(),
+            };
+            let moments = &mut self.moments[number];
+            let steps = match self.rule.needs_one_step_count() {
+                true => step_counts(moments)?,
+                false => Vec::new(),
+            };
+            let cohorts = self.cohorts[number].refresh(
+                &group.parameters,
+                |index| steps.get(index).copied().unwrap_or_default(),
+                |members| Lists::new(&group.parameters, moments, members, kinds),
+            )?;
+            for cohort in cohorts {
+                cohort.lists.count_step()?;
+                self.rule.update(cohort, numbers)?;
+            }
+            self.cohorts[number].release();
+        }
+        Ok(())
+    }
+
+    pub(super) fn state_dict(&self) -> StateDict {
+        let mut state = self.groups.state_dict();
+        let rates = self.groups.learning_rates();
+        let mut rule = self.rule.clone();
+        for number in 0..self.groups.len() {
+            for (name, field) in rule.fields() {
+                let value = match field {
+                    Field::Float(own) if R::MOMENTUM == Some(name) => {
+                        StateValue::Float(rates.momentum(number).unwrap_or(*own))
+                    }
+                    Field::Float(number) => StateValue::Float(*number),
+                    Field::Bool(flag) => StateValue::Bool(*flag),
+                };
+                state.push(format!("group.{number}.{name}"), value);
+            }
+        }
+        let kinds = self.rule.kinds();
+        for (index, moments) in self.moments.iter().flatten().enumerate() {
+            for (kind, tensor) in moments.iter().flat_map(|own| own.named(kinds)) {
+                let value = StateValue::Tensor(tensor.shallow_clone());
+                state.push(format!("state.{index}.{kind}"), value);
+            }
+        }
+        state
+    }
+
+    pub(super) fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let mut reader = StateReader::new(state);
+        let settings = self.groups.read(&mut reader);
+        let mut rule = self.rule.clone();
+        let mut momenta = Vec::new();
+        for number in 0..self.groups.len() {
+            read_fields(&mut reader, &mut rule, number);
+            momenta.push(rule.momentum());
+        }
+        let mut moments = Vec::new();
+        let mut index = 0;
+        for group in self.groups.groups() {
+            let own = read_moments(&mut reader, &group.parameters, index, rule.kinds())?;
+            index += own.len();
+            moments.push(own);
+        }
+        reader.finish(R::NAME)?;
+        rule.check()?;
+        self.groups.apply(settings);
+        for (number, momentum) in momenta.into_iter().enumerate() {
+            if let Some(momentum) = momentum {
+                self.groups.learning_rates().set_momentum(number, momentum);
+            }
+        }
+        self.rule = rule;
+        self.moments = moments;
+        self.cohorts.iter_mut().for_each(Cohorts::reset);
+        Ok(())
+    }
+}
+
+fn step_counts(moments: &[Option<Moments>]) -> Result<Vec<u64>> {
+    moments
+        .iter()
+        .map(|own| own.as_ref().map_or(Ok(0), Moments::steps))
+        .collect()
+}
+
+fn read_fields<R: UpdateRule>(reader: &mut StateReader<'_>, rule: &mut R, group: usize) {
+    for (name, field) in rule.fields() {
+        let name = format!("group.{group}.{name}");
+        match field {
+            Field::Float(own) => *own = reader.float(&name).unwrap_or(*own),
+            Field::Bool(own) => *own = reader.flag(&name).unwrap_or(*own),
+        }
+    }
+}
+
+fn read_moments(
+    reader: &mut StateReader<'_>,
+    parameters: &[Tensor],
+    first: usize,
+    kinds: Kinds,
+) -> Result<Vec<Option<Moments>>> {
+    let mut own = none_for_each(parameters);
+    for (offset, parameter) in parameters.iter().enumerate() {
+        let prefix = format!("state.{}.", first + offset);
+        if reader.has_any(&prefix) {
+            own[offset] = Moments::read(reader, &prefix, parameter, kinds)?;
+        }
+    }
+    Ok(own)
+}
+
+/// Makes an optimizer of a struct with an `engine`.
+macro_rules! optimizer_with_engine {
+    ($optimizer:ident) => {
+        impl crate::optim::Optimizer for $optimizer {
+            fn name(&self) -> &'static str {
+                stringify!($optimizer)
+            }
+
+            fn groups(&self) -> &crate::optim::ParamGroups {
+                &self.engine.groups
+            }
+
+            fn step(&mut self) -> crate::Result<()> {
+                self.engine.step()
+            }
+
+            fn state_dict(&self) -> crate::Result<crate::optim::StateDict> {
+                Ok(self.engine.state_dict())
+            }
+
+            fn load_state_dict(&mut self, state: &crate::optim::StateDict) -> crate::Result<()> {
+                self.engine.load_state_dict(state)
+            }
+        }
+
+        impl std::fmt::Debug for $optimizer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($optimizer))
+                    .field("config", &self.engine.rule)
+                    .field("groups", &self.engine.groups)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(super) use optimizer_with_engine;

@@ -1,0 +1,89 @@
+//! Seeds for everything that draws random numbers.
+
+use accelerate_torch::{Generator, device};
+use tch::Device;
+
+use crate::state::PartialState;
+use crate::{Error, Result};
+
+/// How [`set_seed`] seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeedOptions {
+    /// Adds the rank to the seed, so that ranks draw different numbers. Leave it off where
+    /// ranks must agree, as on the order of a data set.
+    pub device_specific: bool,
+    /// Takes only algorithms that give the same bits in every run. On one CPU thread all do.
+    pub deterministic: bool,
+}
+
+/// What [`set_seed`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Seeded {
+    /// The seed of this rank.
+    pub seed: u64,
+    /// The devices whose generators now start from it.
+    pub devices: Vec<Device>,
+}
+
+/// Seeds libtorch's generators: the CPU's and that of every device this process can use.
+///
+/// Everything in this library that draws numbers (weights, dropout, shuffling) draws from
+/// them. Generators of your own and of other crates are yours to seed, with
+/// [`Seeded::seed`].
+///
+/// ```
+/// let seeded = accelerate::random::set_seed(42, Default::default())?;
+/// assert_eq!(seeded.seed, 42);
+/// # Ok::<(), accelerate::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] for a device-specific seed before the process knows its rank, and
+/// for deterministic algorithms where libtorch would have to be switched over to them.
+///
+/// # Source
+/// `accelerate.utils.set_seed`. Differs: this version cannot switch libtorch to its
+/// deterministic algorithms, so the option is refused wherever a kernel may depend on the
+/// order of threads: with a GPU, or with more than one thread.
+pub fn set_seed(seed: u64, options: SeedOptions) -> Result<Seeded> {
+    set_seed_as(PartialState::current().as_ref(), seed, options)
+}
+
+/// As [`set_seed`], for a process that knows its rank.
+pub(crate) fn set_seed_as(
+    state: Option<&PartialState>,
+    seed: u64,
+    options: SeedOptions,
+) -> Result<Seeded> {
+    let seed = match (options.device_specific, state) {
+        (false, _) => seed,
+        (true, Some(state)) => seed.wrapping_add(state.process_index() as u64),
+        (true, None) => {
+            return Err(Error::Argument {
+                operation: "device-specific seed",
+                expected: "an `Accelerator` that was made before".to_owned(),
+                found: "a process that does not know its rank".to_owned(),
+            });
+        }
+    };
+    let devices = devices();
+    let threads = tch::get_num_threads();
+    if options.deterministic && (devices.len() > 1 || threads > 1) {
+        return Err(Error::Argument {
+            operation: "deterministic algorithms",
+            expected: "a process on one CPU thread (`OMP_NUM_THREADS=1`)".to_owned(),
+            found: format!("{threads} threads and the devices {devices:?}"),
+        });
+    }
+    for &device in &devices {
+        Generator::default_of(device)?.manual_seed(seed)?;
+    }
+    Ok(Seeded { seed, devices })
+}
+
+fn devices() -> Vec<Device> {
+    let gpus = (0..device::count(Device::Cuda(0))).map(Device::Cuda);
+    let apple = (device::count(Device::Mps) > 0).then_some(Device::Mps);
+    [Device::Cpu].into_iter().chain(gpus).chain(apple).collect()
+}
