@@ -36,57 +36,65 @@ impl Default for AdamConfig {
     }
 }
 
-impl UpdateRule for AdamConfig {
-    const NAME: &'static str = "Adam";
-    const MOMENTUM: Option<&'static str> = Some("beta1");
+/// How Adam and its kin update; they differ in name and kernel.
+macro_rules! adam_rule {
+    ($config:ident, $name:literal, $kernel:path) => {
+        impl UpdateRule for $config {
+            const NAME: &'static str = $name;
+            const MOMENTUM: Option<&'static str> = Some("beta1");
 
-    fn check(&self) -> Result<()> {
-        non_negative("AdamConfig.lr", self.lr)?;
-        fraction("AdamConfig.betas.0", self.betas.0)?;
-        fraction("AdamConfig.betas.1", self.betas.1)?;
-        non_negative("AdamConfig.eps", self.eps)?;
-        non_negative("AdamConfig.weight_decay", self.weight_decay)?;
-        Ok(())
-    }
+            fn check(&self) -> Result<()> {
+                non_negative(concat!($name, "Config.lr"), self.lr)?;
+                fraction(concat!($name, "Config.betas.0"), self.betas.0)?;
+                fraction(concat!($name, "Config.betas.1"), self.betas.1)?;
+                non_negative(concat!($name, "Config.eps"), self.eps)?;
+                non_negative(concat!($name, "Config.weight_decay"), self.weight_decay)?;
+                Ok(())
+            }
 
-    fn defaults(&self) -> (f64, f64) {
-        (self.lr, self.weight_decay)
-    }
+            fn defaults(&self) -> (f64, f64) {
+                (self.lr, self.weight_decay)
+            }
 
-    fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("beta1", Field::Float(&mut self.betas.0)),
-            ("beta2", Field::Float(&mut self.betas.1)),
-            ("eps", Field::Float(&mut self.eps)),
-            ("amsgrad", Field::Bool(&mut self.amsgrad)),
-            ("maximize", Field::Bool(&mut self.maximize)),
-        ]
-    }
+            fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
+                vec![
+                    ("beta1", Field::Float(&mut self.betas.0)),
+                    ("beta2", Field::Float(&mut self.betas.1)),
+                    ("eps", Field::Float(&mut self.eps)),
+                    ("amsgrad", Field::Bool(&mut self.amsgrad)),
+                    ("maximize", Field::Bool(&mut self.maximize)),
+                ]
+            }
 
-    fn kinds(&self) -> Kinds {
-        adam_kinds(self.amsgrad)
-    }
+            fn kinds(&self) -> Kinds {
+                adam_kinds(self.amsgrad)
+            }
 
-    fn update(&self, cohort: &Cohort<Lists>, numbers: Numbers) -> Result<()> {
-        let step = AdamStep {
-            lr: numbers.lr,
-            beta1: numbers.momentum,
-            beta2: self.betas.1,
-            weight_decay: numbers.weight_decay,
-            eps: self.eps,
-            amsgrad: self.amsgrad,
-            maximize: self.maximize,
-        };
-        let unscaled = GradScale::default();
-        Ok(fused::adam(
-            &cohort.parameters,
-            &cohort.gradients,
-            adam_state(&cohort.lists),
-            &step,
-            unscaled,
-        )?)
-    }
+            fn update(&self, cohort: &Cohort<Lists>, numbers: Numbers) -> Result<()> {
+                let step = AdamStep {
+                    lr: numbers.lr,
+                    beta1: numbers.momentum,
+                    beta2: self.betas.1,
+                    weight_decay: numbers.weight_decay,
+                    eps: self.eps,
+                    amsgrad: self.amsgrad,
+                    maximize: self.maximize,
+                };
+                let unscaled = GradScale::default();
+                Ok($kernel(
+                    &cohort.parameters,
+                    &cohort.gradients,
+                    adam_state(&cohort.lists),
+                    &step,
+                    unscaled,
+                )?)
+            }
+        }
+    };
 }
+pub(super) use adam_rule;
+
+adam_rule!(AdamConfig, "Adam", fused::adam);
 
 /// What Adam and AdamW keep.
 pub(super) fn adam_kinds(amsgrad: bool) -> Kinds {

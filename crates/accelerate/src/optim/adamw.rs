@@ -1,6 +1,6 @@
 use accelerate_torch::fused::{self, AdamStep, GradScale};
 
-use super::adam::{adam_kinds, adam_state};
+use super::adam::{adam_kinds, adam_rule, adam_state};
 use super::cohort::Cohort;
 use super::engine::{Engine, Field, Numbers, UpdateRule, optimizer_with_engine};
 use super::group::{IntoParamGroups, fraction, non_negative};
@@ -37,57 +37,7 @@ impl Default for AdamWConfig {
     }
 }
 
-impl UpdateRule for AdamWConfig {
-    const NAME: &'static str = "AdamW";
-    const MOMENTUM: Option<&'static str> = Some("beta1");
-
-    fn check(&self) -> Result<()> {
-        non_negative("AdamWConfig.lr", self.lr)?;
-        fraction("AdamWConfig.betas.0", self.betas.0)?;
-        fraction("AdamWConfig.betas.1", self.betas.1)?;
-        non_negative("AdamWConfig.eps", self.eps)?;
-        non_negative("AdamWConfig.weight_decay", self.weight_decay)?;
-        Ok(())
-    }
-
-    fn defaults(&self) -> (f64, f64) {
-        (self.lr, self.weight_decay)
-    }
-
-    fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("beta1", Field::Float(&mut self.betas.0)),
-            ("beta2", Field::Float(&mut self.betas.1)),
-            ("eps", Field::Float(&mut self.eps)),
-            ("amsgrad", Field::Bool(&mut self.amsgrad)),
-            ("maximize", Field::Bool(&mut self.maximize)),
-        ]
-    }
-
-    fn kinds(&self) -> Kinds {
-        adam_kinds(self.amsgrad)
-    }
-
-    fn update(&self, cohort: &Cohort<Lists>, numbers: Numbers) -> Result<()> {
-        let step = AdamStep {
-            lr: numbers.lr,
-            beta1: numbers.momentum,
-            beta2: self.betas.1,
-            weight_decay: numbers.weight_decay,
-            eps: self.eps,
-            amsgrad: self.amsgrad,
-            maximize: self.maximize,
-        };
-        let unscaled = GradScale::default();
-        Ok(fused::adamw(
-            &cohort.parameters,
-            &cohort.gradients,
-            adam_state(&cohort.lists),
-            &step,
-            unscaled,
-        )?)
-    }
-}
+adam_rule!(AdamWConfig, "AdamW", fused::adamw);
 
 /// Adam with weight decay that is not part of the gradient, on libtorch's fused kernels.
 ///

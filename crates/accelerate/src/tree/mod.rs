@@ -6,6 +6,7 @@
 mod concatenate;
 mod containers;
 mod convert;
+mod kinds;
 mod look;
 mod parcel;
 mod path;
@@ -20,6 +21,7 @@ use crate::Result;
 
 pub use concatenate::{concatenate, pad_input_tensors, slice_tensors};
 pub use convert::{SendOptions, convert_floating, convert_to_fp32, send_to_device};
+pub(crate) use kinds::KINDS;
 pub use look::{Numbers, find_batch_size, find_device, listify};
 pub use parcel::{Parcel, Part, Plain};
 pub use path::TreePath;

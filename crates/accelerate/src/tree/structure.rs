@@ -93,25 +93,7 @@ mod kind_by_name {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
     use tch::Kind;
 
-    const KINDS: [Kind; 17] = [
-        Kind::Uint8,
-        Kind::Int8,
-        Kind::Int16,
-        Kind::Int,
-        Kind::Int64,
-        Kind::Half,
-        Kind::Float,
-        Kind::Double,
-        Kind::ComplexHalf,
-        Kind::ComplexFloat,
-        Kind::ComplexDouble,
-        Kind::Bool,
-        Kind::BFloat16,
-        Kind::Float8e5m2,
-        Kind::Float8e4m3fn,
-        Kind::Float8e5m2fnuz,
-        Kind::Float8e4m3fnuz,
-    ];
+    use crate::tree::KINDS;
 
     #[expect(
         clippy::trivially_copy_pass_by_ref,

@@ -2,29 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::tree::{Parcel, Part, Plain};
+use crate::tree::{KINDS, Parcel, Part, Plain};
 use crate::{Error, Result};
-
-/// The kinds of tensors that can be in a batch; their places are their numbers.
-const KINDS: [Kind; 17] = [
-    Kind::Uint8,
-    Kind::Int8,
-    Kind::Int16,
-    Kind::Int,
-    Kind::Int64,
-    Kind::Half,
-    Kind::Float,
-    Kind::Double,
-    Kind::ComplexHalf,
-    Kind::ComplexFloat,
-    Kind::ComplexDouble,
-    Kind::Bool,
-    Kind::BFloat16,
-    Kind::Float8e5m2,
-    Kind::Float8e4m3fn,
-    Kind::Float8e5m2fnuz,
-    Kind::Float8e4m3fnuz,
-];
 
 /// Writes numbers and texts one after another, little-endian.
 #[derive(Debug, Default)]
