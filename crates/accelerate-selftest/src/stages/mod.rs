@@ -7,9 +7,11 @@ mod control;
 mod exchanges;
 mod loading;
 mod random_state;
+mod splitting;
 mod state;
 mod training;
 mod trees;
+mod triggers;
 
 use crate::stage::Stage;
 
@@ -17,10 +19,7 @@ use crate::stage::Stage;
 pub(crate) const STAGES: &[Stage] = &[
     Stage::new("state", state::STEPS),
     Stage::new("process_control", control::STEPS),
-    Stage::unavailable(
-        "split_between_processes",
-        "the library cannot split a list or map between processes yet",
-    ),
+    Stage::new("split_between_processes", splitting::STEPS),
     Stage::of_several("collectives", collectives::STEPS),
     Stage::of_several("exchanges", exchanges::STEPS),
     Stage::new("trees", trees::STEPS),
@@ -28,7 +27,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("loading", loading::STEPS),
     Stage::unavailable(
         "dispatched_loading",
-        "the library has no loader yet that reads on rank 0 for all",
+        "the self-test does not try a loader that reads on rank 0 for all yet",
     ),
     Stage::new("accumulation", accumulation::STEPS),
     Stage::new("training_float32", training::FLOAT32),
@@ -36,15 +35,12 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::of_several("gradient_compression", training::COMPRESSED),
     Stage::unavailable(
         "mixed_precision",
-        "the accelerator cannot compute in bf16, fp16 or fp8 beside float32 yet",
+        "the self-test does not try bf16 and fp16 beside float32 yet",
     ),
     Stage::new("checkpoint", checkpoint::STEPS),
     Stage::unavailable(
         "checkpoint_state",
         "the library cannot write the state of optimizers, schedules, loaders and random numbers yet",
     ),
-    Stage::unavailable(
-        "triggers",
-        "the library has no trigger yet that one rank sets for all",
-    ),
+    Stage::new("triggers", triggers::STEPS),
 ];
