@@ -59,6 +59,15 @@ pub enum Error {
         #[source]
         source: tokenizers::Error,
     },
+    /// Tokens could not be turned into text.
+    #[error("cannot turn {tokens} tokens into text")]
+    Detokenise {
+        /// How many tokens there are.
+        tokens: usize,
+        /// Why it failed.
+        #[source]
+        source: tokenizers::Error,
+    },
     /// The length limit leaves no room for text.
     #[error(
         "a sequence of {special} special tokens does not fit into `max_length` {max_length}; raise it"

@@ -7,11 +7,13 @@
 //! | --- | --- |
 //! | [`hub`] | where a model comes from: a folder or the hub |
 //! | [`bert`] | BERT, bare and with a sequence-classification head |
+//! | [`generation`] | new tokens from a model |
 //! | [`tokenizer`] | text to token ids |
 #![forbid(unsafe_code)]
 
 pub mod bert;
 mod error;
+pub mod generation;
 pub mod hub;
 pub mod tokenizer;
 

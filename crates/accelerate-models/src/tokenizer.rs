@@ -146,6 +146,25 @@ impl TextTokenizer {
         })
     }
 
+    /// The text of these tokens, with or without the special ones.
+    ///
+    /// # Errors
+    /// [`Error::Detokenise`] if an id is negative or too large, or the tokenizer refuses.
+    pub fn decode(&self, ids: &[i64], skip_special_tokens: bool) -> Result<String> {
+        let failed = |source| Error::Detokenise {
+            tokens: ids.len(),
+            source,
+        };
+        let narrow: Vec<u32> = ids
+            .iter()
+            .map(|&id| u32::try_from(id))
+            .collect::<Result<_, _>>()
+            .map_err(|error| failed(error.into()))?;
+        self.tokenizer
+            .decode(&narrow, skip_special_tokens)
+            .map_err(failed)
+    }
+
     /// The id of the padding token.
     pub fn pad_id(&self) -> i64 {
         self.pad_id
