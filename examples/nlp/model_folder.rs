@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use accelerate::nn::Factory;
 use accelerate_models::bert::{BertConfig, BertForSequenceClassification};
 use accelerate_models::tokenizer::TextTokenizer;
+use accelerate_models::{PretrainedConfig, PretrainedModel};
 
 use crate::arguments::Arguments;
 

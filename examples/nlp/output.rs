@@ -4,12 +4,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use accelerate::checkpoint::{AtomicFile, Metadata, save_weights};
-use accelerate::nn::Module;
-
-const WEIGHTS: &str = "model.safetensors";
-/// What the trained model has in common with the one that was loaded.
-const COPIED: [&str; 2] = ["config.json", "tokenizer.json"];
+use accelerate::checkpoint::AtomicFile;
+use accelerate_models::PretrainedModel;
+use accelerate_models::pretrained::WEIGHTS_FILE;
+use accelerate_models::tokenizer::TOKENIZER_FILE;
 
 /// Why the model cannot be saved.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +28,7 @@ pub(crate) enum OutputError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: Box<accelerate::Error>,
+        source: Box<accelerate_models::Error>,
     },
     /// A file cannot be copied.
     #[error("cannot copy `{file}` into the folder `{}`", path.display())]
@@ -52,31 +50,35 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), OutputError> {
         source,
     })?;
     // Nothing appears: the file is never completed.
-    AtomicFile::create(folder.join(WEIGHTS)).map_err(|error| unwritable(folder, error))?;
+    AtomicFile::create(folder.join(WEIGHTS_FILE))
+        .map_err(|error| unwritable(folder, accelerate::Error::from(error)))?;
     Ok(())
 }
 
 /// Writes the model as a folder that can be loaded again; every file is whole or absent.
 ///
 /// `source` is the folder that it was loaded from. It may be the same.
-pub(crate) fn save(model: &dyn Module, source: &Path, folder: &Path) -> Result<(), OutputError> {
-    for file in COPIED {
-        let mut copy =
-            AtomicFile::create(folder.join(file)).map_err(|error| unwritable(folder, error))?;
-        File::open(source.join(file))
-            .and_then(|mut original| io::copy(&mut original, &mut copy))
-            .map_err(|source| OutputError::Copy {
-                file,
-                path: folder.to_owned(),
-                source,
-            })?;
-        copy.commit().map_err(|error| unwritable(folder, error))?;
-    }
-    save_weights(model, folder.join(WEIGHTS), &Metadata::pytorch())
+pub(crate) fn save(
+    model: &impl PretrainedModel,
+    source: &Path,
+    folder: &Path,
+) -> Result<(), OutputError> {
+    let failed = |error| unwritable(folder, accelerate::Error::from(error));
+    let mut copy = AtomicFile::create(folder.join(TOKENIZER_FILE)).map_err(failed)?;
+    File::open(source.join(TOKENIZER_FILE))
+        .and_then(|mut original| io::copy(&mut original, &mut copy))
+        .map_err(|source| OutputError::Copy {
+            file: TOKENIZER_FILE,
+            path: folder.to_owned(),
+            source,
+        })?;
+    copy.commit().map_err(failed)?;
+    model
+        .save_pretrained(folder)
         .map_err(|error| unwritable(folder, error))
 }
 
-fn unwritable(folder: &Path, error: impl Into<accelerate::Error>) -> OutputError {
+fn unwritable(folder: &Path, error: impl Into<accelerate_models::Error>) -> OutputError {
     OutputError::File {
         path: folder.to_owned(),
         source: Box::new(error.into()),

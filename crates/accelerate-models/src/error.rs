@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use crate::hub::{FolderFault, HubId, HubIdFault};
+use crate::pretrained::ModelType;
 
 /// What can go wrong while a model or its tokenizer is made.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +22,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A configuration file does not say what it should.
-    #[error("cannot use the configuration `{}`", path.display())]
+    #[error("cannot use the configuration `{}`: `{key}` is not as expected", path.display())]
     ConfigFormat {
         /// The file.
         path: PathBuf,
+        /// The key; `.` for the file itself.
+        key: String,
         /// What is wrong and where.
         #[source]
         source: serde_json::Error,
@@ -40,6 +43,67 @@ pub enum Error {
         expected: String,
         /// What it was given.
         found: String,
+    },
+    /// A folder holds a kind of model that this library does not have.
+    #[error(
+        "`{}` describes no known model: expected `model_type` to be one of {}, found {found}",
+        path.display(),
+        names(known)
+    )]
+    UnknownModelType {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+        /// The known kinds, those with the most similar names first.
+        known: Vec<ModelType>,
+    },
+    /// A folder holds another kind of model than the one asked for.
+    #[error(
+        "`{}` describes another model: expected `model_type` `{expected}`, found `{found}`",
+        path.display()
+    )]
+    OtherModelType {
+        /// The file.
+        path: PathBuf,
+        /// The kind that was asked for.
+        expected: ModelType,
+        /// The kind that the file describes.
+        found: ModelType,
+    },
+    /// A folder holds a model that is not made for a task.
+    #[error(
+        "`{}` describes a `{found}`, which has no model for {task}; those that have: {}",
+        path.display(),
+        names(known)
+    )]
+    Task {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        task: &'static str,
+        /// The kind that the file describes.
+        found: ModelType,
+        /// The kinds that have the task.
+        known: Vec<ModelType>,
+    },
+    /// A configuration holds what JSON cannot.
+    #[error("cannot write the configuration of `{class}` as JSON")]
+    WriteConfig {
+        /// The class of the model.
+        class: String,
+        /// What cannot be written.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The folder for a model cannot be written.
+    #[error("cannot write `{}`; name a folder that can be written", path.display())]
+    SaveFolder {
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
     },
     /// `tokenizer.json` could not be read.
     #[error("cannot read the tokenizer `{}`; export it again with `tokenizer.save_pretrained`", path.display())]
@@ -167,3 +231,8 @@ pub enum Error {
 
 /// The result of making a model or its tokenizer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn names(kinds: &[ModelType]) -> String {
+    let quoted: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
+    quoted.join(", ")
+}

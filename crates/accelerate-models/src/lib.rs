@@ -5,8 +5,10 @@
 //!
 //! | module | room for |
 //! | --- | --- |
+//! | [`pretrained`] | what every model shares: configurations, folders, first values, the kinds of models |
 //! | [`hub`] | where a model comes from: a folder or the hub |
-//! | [`bert`] | BERT, bare and with a sequence-classification head |
+//! | [`bert`] | BERT, bare and with heads for language modelling and classification |
+//! | [`loss`] | losses that the heads of several models share |
 //! | [`generation`] | new tokens from a model |
 //! | [`tokenizer`] | text to token ids |
 #![forbid(unsafe_code)]
@@ -15,8 +17,12 @@ pub mod bert;
 mod error;
 pub mod generation;
 pub mod hub;
+pub mod loss;
+pub mod pretrained;
+mod token_ids;
 pub mod tokenizer;
 
 pub use error::{Error, Result};
 pub use hub::{HubId, ModelSource};
+pub use pretrained::{PretrainedConfig, PretrainedModel};
 pub use tokenizer::{EncodedBatch, Encoding, TextTokenizer};

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use accelerate::nn::{Factory, Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::{Accelerator, Result};
+use accelerate_models::PretrainedModel;
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::storage::with_bytes;
@@ -64,7 +65,7 @@ fn starting_model(recorded: &Value) -> BertForSequenceClassification {
     )
     .unwrap();
     let model =
-        BertForSequenceClassification::from_folder(folder.path(), 2, &Factory::default()).unwrap();
+        BertForSequenceClassification::from_folder(folder.path(), &Factory::default()).unwrap();
     model.train(true);
     model
 }

@@ -3,6 +3,7 @@
 //! A file of its own, because libtorch has one generator for the whole process.
 
 use accelerate::nn::{Factory, Module};
+use accelerate_models::PretrainedModel;
 use accelerate_models::bert::{BertConfig, BertForSequenceClassification};
 use tch::Kind;
 

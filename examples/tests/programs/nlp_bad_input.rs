@@ -144,7 +144,13 @@ fn a_configuration_that_cannot_be_built() {
 
     let place = Workplace::new();
     place.set_config("model_type", json!("roberta"));
-    refused(&place, &[]).assert_told(&["`model_type`", "expected `bert`, found `roberta`"]);
+    let told = ["config.json", "`model_type` `roberta`", "one of `bert`, "];
+    refused(&place, &[]).assert_told(&told);
+
+    let place = Workplace::new();
+    place.set_config("model_type", json!("gpt2"));
+    let told = ["config.json", "`model_type` `bert`, found `gpt2`"];
+    refused(&place, &[]).assert_told(&told);
 
     let place = Workplace::new();
     let path = place.path("model/config.json");

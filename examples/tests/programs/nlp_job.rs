@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::process::{Done, Program};
 use crate::workplace::{HELD_OUT, SNIPPETS, Workplace, nlp};
@@ -120,13 +121,25 @@ fn check_job(place: &Workplace, done: &Done, processes: usize) {
 fn check_output(place: &Workplace) {
     let files = ["config.json", "model.safetensors", "tokenizer.json"];
     assert_eq!(Workplace::files(&place.output()), files);
-    for copied in ["config.json", "tokenizer.json"] {
-        let read = |folder: &Path| fs::read(folder.join(copied)).unwrap();
-        assert!(
-            read(&place.model()) == read(&place.output()),
-            "`{copied}` was changed"
-        );
+    let read = |folder: &Path, file: &str| fs::read(folder.join(file)).unwrap();
+    assert!(
+        read(&place.model(), "tokenizer.json") == read(&place.output(), "tokenizer.json"),
+        "the tokenizer was changed"
+    );
+    let config = |folder: &Path| -> serde_json::Map<String, Value> {
+        serde_json::from_slice(&read(folder, "config.json")).unwrap()
+    };
+    let written = config(&place.output());
+    for (key, value) in config(&place.model()) {
+        // Labels have names now, and with them the number of labels.
+        let kept = written.get(&key).or(Some(&value));
+        assert_eq!(kept, Some(&value), "`{key}` was changed");
     }
+    assert_eq!(
+        written["architectures"],
+        json!(["BertForSequenceClassification"])
+    );
+    assert_eq!(written["id2label"], json!({"0": "LABEL_0", "1": "LABEL_1"}));
     let arguments = [
         "--epochs",
         "1",

@@ -1,21 +1,19 @@
 //! The configuration of BERT.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
 use accelerate::nn::ActivationFunction;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::loss::ProblemType;
+use crate::pretrained::{ActivationName, Labels, ModelType, OtherKeys, PretrainedConfig, refused};
 use crate::{Error, Result};
-
-/// The name of the configuration's file in a model folder.
-pub const CONFIG_FILE: &str = "config.json";
 
 /// The sizes and settings of a BERT model, as its `config.json` says.
 ///
-/// Absent keys have the values of `bert-base-uncased`; unknown keys are ignored.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Absent keys have the values of `bert-base-uncased`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct BertConfig {
@@ -30,8 +28,7 @@ pub struct BertConfig {
     /// The width inside the feed-forward part.
     pub intermediate_size: i64,
     /// The function inside the feed-forward part.
-    #[serde(deserialize_with = "activation")]
-    pub hidden_act: ActivationFunction,
+    pub hidden_act: ActivationName,
     /// The dropout probability of hidden states.
     pub hidden_dropout_prob: f64,
     /// The dropout probability of attention weights.
@@ -48,30 +45,22 @@ pub struct BertConfig {
     pub pad_token_id: Option<i64>,
     /// The dropout probability before the classifier; `hidden_dropout_prob` where absent.
     pub classifier_dropout: Option<f64>,
+    /// Whether the language-modelling head has the weights of the token embeddings.
+    pub tie_word_embeddings: bool,
     /// What the classifier's loss is; found from the labels where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub problem_type: Option<ProblemType>,
     /// The name of each label.
-    #[serde(deserialize_with = "labels")]
-    pub id2label: BTreeMap<i64, String>,
+    pub id2label: Labels,
     /// Says how many labels there are where they have no names.
-    #[serde(rename = "num_labels")]
+    #[serde(rename = "num_labels", skip_serializing)]
     unnamed_labels: Option<usize>,
-    model_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     position_embedding_type: Option<String>,
     is_decoder: bool,
     add_cross_attention: bool,
-}
-
-/// What a sequence classifier is trained for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemType {
-    /// Numbers: mean squared error.
-    Regression,
-    /// One label for each sequence: cross entropy.
-    SingleLabelClassification,
-    /// Any number of labels for each sequence: binary cross entropy.
-    MultiLabelClassification,
+    #[serde(flatten)]
+    other: OtherKeys,
 }
 
 impl Default for BertConfig {
@@ -82,7 +71,7 @@ impl Default for BertConfig {
             num_hidden_layers: 12,
             num_attention_heads: 12,
             intermediate_size: 3072,
-            hidden_act: ActivationFunction::Gelu,
+            hidden_act: ActivationFunction::Gelu.into(),
             hidden_dropout_prob: 0.1,
             attention_probs_dropout_prob: 0.1,
             max_position_embeddings: 512,
@@ -91,53 +80,23 @@ impl Default for BertConfig {
             layer_norm_eps: 1e-12,
             pad_token_id: Some(0),
             classifier_dropout: None,
+            tie_word_embeddings: true,
             problem_type: None,
-            id2label: numbered_labels(2),
+            id2label: Labels::default(),
             unnamed_labels: None,
-            model_type: None,
             position_embedding_type: None,
             is_decoder: false,
             add_cross_attention: false,
+            other: OtherKeys::default(),
         }
     }
 }
 
 impl BertConfig {
-    /// Reads [`CONFIG_FILE`] in a model folder and checks it.
-    ///
-    /// # Errors
-    /// [`Error::Read`] if the file is absent, [`Error::ConfigFormat`] if it is no such
-    /// configuration, [`Error::Config`] as for [`check`](Self::check).
-    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
-        let path = folder.as_ref().join(CONFIG_FILE);
-        let needed = "`config.json`, `model.safetensors` and `tokenizer.json`";
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(source) => {
-                return Err(Error::Read {
-                    path,
-                    needed,
-                    source,
-                });
-            }
-        };
-        let mut config: Self = match serde_json::from_slice(&text) {
-            Ok(config) => config,
-            Err(source) => return Err(Error::ConfigFormat { path, source }),
-        };
-        if let Some(count) = config.unnamed_labels.take() {
-            config = config.with_num_labels(count);
-        }
-        config.check()?;
-        Ok(config)
-    }
-
     /// The same configuration for another number of labels, named `LABEL_0` and so on.
     #[must_use]
     pub fn with_num_labels(mut self, num_labels: usize) -> Self {
-        if num_labels != self.id2label.len() {
-            self.id2label = numbered_labels(num_labels);
-        }
+        self.id2label = self.id2label.or_numbered(num_labels);
         self
     }
 
@@ -154,7 +113,7 @@ impl BertConfig {
 
     /// How many labels the classifier tells apart.
     pub fn num_labels(&self) -> i64 {
-        self.id2label.len() as i64
+        self.id2label.count()
     }
 
     /// The width of one attention head.
@@ -166,39 +125,6 @@ impl BertConfig {
     pub fn classifier_dropout(&self) -> f64 {
         self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
     }
-
-    /// Whether a model can be built.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for the first key that contradicts another or asks for what this model
-    /// does not have: another architecture, relative positions, or a decoder.
-    pub fn check(&self) -> Result<()> {
-        if let Some(other) = self.model_type.as_deref().filter(|model| *model != "bert") {
-            return Err(refused("model_type", "`bert`", &format!("`{other}`")));
-        }
-        if let Some(other) = self
-            .position_embedding_type
-            .as_deref()
-            .filter(|kind| *kind != "absolute")
-        {
-            return Err(refused(
-                "position_embedding_type",
-                "`absolute`",
-                &format!("`{other}`"),
-            ));
-        }
-        for (key, asked) in [
-            ("is_decoder", self.is_decoder),
-            ("add_cross_attention", self.add_cross_attention),
-        ] {
-            if asked {
-                return Err(refused(key, "`false`: this model is an encoder", &"`true`"));
-            }
-        }
-        self.check_sizes()?;
-        self.check_probabilities()
-    }
-
     fn check_sizes(&self) -> Result<()> {
         let sizes = [
             ("vocab_size", self.vocab_size),
@@ -211,19 +137,19 @@ impl BertConfig {
         ];
         for (key, size) in sizes {
             if size < 1 {
-                return Err(refused(key, "at least 1", &size));
+                return Err(bert_refuses(key, "at least 1", &size));
             }
         }
         if self.hidden_size % self.num_attention_heads != 0 {
             let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            return Err(refused(
+            return Err(bert_refuses(
                 "num_attention_heads",
                 expected,
                 &self.num_attention_heads,
             ));
         }
         match self.pad_token_id {
-            Some(pad) if !(0..self.vocab_size).contains(&pad) => Err(refused(
+            Some(pad) if !(0..self.vocab_size).contains(&pad) => Err(bert_refuses(
                 "pad_token_id",
                 format!("a token within 0..{}", self.vocab_size),
                 &pad,
@@ -243,45 +169,68 @@ impl BertConfig {
         ];
         for (key, probability) in probabilities {
             if !(0.0..=1.0).contains(&probability) {
-                return Err(refused(key, "a probability within 0..=1", &probability));
+                return Err(bert_refuses(
+                    key,
+                    "a probability within 0..=1",
+                    &probability,
+                ));
             }
         }
         Ok(())
     }
 }
 
-fn refused(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
-    Error::Config {
-        model: "BERT",
-        key,
-        expected: expected.into(),
-        found: found.to_string(),
+impl PretrainedConfig for BertConfig {
+    const MODEL_TYPE: ModelType = ModelType::Bert;
+
+    /// # Errors
+    /// [`Error::Config`] for the first key that contradicts another or asks for what this model
+    /// does not have: relative positions, or a decoder.
+    fn check(&self) -> Result<()> {
+        if let Some(other) = self
+            .position_embedding_type
+            .as_deref()
+            .filter(|kind| *kind != "absolute")
+        {
+            return Err(bert_refuses(
+                "position_embedding_type",
+                "`absolute`",
+                &format!("`{other}`"),
+            ));
+        }
+        for (key, asked) in [
+            ("is_decoder", self.is_decoder),
+            ("add_cross_attention", self.add_cross_attention),
+        ] {
+            if asked {
+                return Err(bert_refuses(
+                    key,
+                    "`false`: this model is an encoder",
+                    &"`true`",
+                ));
+            }
+        }
+        self.check_sizes()?;
+        self.check_probabilities()
+    }
+
+    fn initializer_range(&self) -> f64 {
+        self.initializer_range
+    }
+
+    fn settle(&mut self) {
+        if let Some(count) = self.unnamed_labels.take() {
+            self.id2label = std::mem::take(&mut self.id2label).or_numbered(count);
+        }
+    }
+
+    fn write_derived(&self, config: &mut Map<String, Value>) {
+        self.id2label.write_reversed(config);
     }
 }
 
-fn numbered_labels(count: usize) -> BTreeMap<i64, String> {
-    (0..count)
-        .map(|label| (label as i64, format!("LABEL_{label}")))
-        .collect()
-}
-
-fn activation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ActivationFunction, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    name.parse()
-        .map_err(|unknown| serde::de::Error::custom(format!("`hidden_act`: {unknown}")))
-}
-
-/// JSON keys are text, so the numbers come as such.
-fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<i64, String>, D::Error> {
-    let by_text = BTreeMap::<String, String>::deserialize(deserializer)?;
-    let number = |id: &str| {
-        id.parse()
-            .map_err(|_| serde::de::Error::custom(format!("`id2label`: `{id}` is no number")))
-    };
-    by_text
-        .into_iter()
-        .map(|(id, label)| Ok((number(&id)?, label)))
-        .collect()
+fn bert_refuses(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
+    refused("BERT", key, expected, found)
 }
 
 #[cfg(test)]
@@ -314,7 +263,7 @@ mod tests {
         let config = parsed(r#"{"id2label": {"0": "neg", "1": "neutral", "2": "pos"}}"#).unwrap();
         assert_eq!(config.num_labels(), 3);
         assert_eq!(config.clone().with_num_labels(3), config);
-        assert_eq!(config.with_num_labels(1).id2label, numbered_labels(1));
+        assert_eq!(config.with_num_labels(1).id2label, Labels::numbered(1));
     }
 
     #[test]
@@ -323,8 +272,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            message
-                .starts_with("`hidden_act`: unknown activation `gelu_10`, expected one of `gelu`"),
+            message.starts_with("unknown activation `gelu_10`, expected one of `gelu`"),
             "{message}"
         );
     }
@@ -332,7 +280,6 @@ mod tests {
     #[test]
     fn what_the_model_cannot_do_is_told() {
         for (json, key) in [
-            (r#"{"model_type": "roberta"}"#, "model_type"),
             (
                 r#"{"position_embedding_type": "relative_key"}"#,
                 "position_embedding_type",
@@ -346,5 +293,19 @@ mod tests {
             let message = parsed(json).unwrap().check().unwrap_err().to_string();
             assert!(message.contains(&format!("`{key}`")), "{json}: {message}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_with_keys_that_nobody_knows() {
+        let json = r#"{"hidden_size": 384, "hidden_act": "relu", "problem_type": "regression",
+                       "id2label": {"0": "neg", "1": "pos"}, "gradient_checkpointing": false}"#;
+        let config = parsed(json).unwrap();
+        let written = config.to_json("BertModel").unwrap();
+        assert_eq!(written["architectures"], serde_json::json!(["BertModel"]));
+        assert_eq!(written["model_type"], "bert");
+        assert_eq!(written["gradient_checkpointing"], false);
+        assert_eq!(written["label2id"]["pos"], 1);
+        let read: BertConfig = serde_json::from_value(Value::Object(written)).unwrap();
+        assert_eq!(read, config);
     }
 }

@@ -7,6 +7,7 @@ use accelerate::{Error, Result};
 use tch::{Kind, Tensor};
 
 use super::BertConfig;
+use crate::token_ids::check_token_ids;
 
 /// The sum of the embeddings of token, segment and position, normalised.
 ///
@@ -19,13 +20,15 @@ use super::BertConfig;
     reason = "fields have the names of the public checkpoint"
 )]
 pub struct BertEmbeddings {
-    word_embeddings: Embedding,
+    pub(super) word_embeddings: Embedding,
     position_embeddings: Embedding,
     token_type_embeddings: Embedding,
     LayerNorm: LayerNorm,
     dropout: Dropout,
     position_ids: Buffer,
     token_type_ids: Buffer,
+    #[module(skip)]
+    vocab_size: i64,
     state: ModuleState,
 }
 
@@ -47,6 +50,7 @@ impl BertEmbeddings {
                 Tensor::f_arange(positions, options)?.f_unsqueeze(0)?,
             ),
             token_type_ids: Buffer::non_persistent(Tensor::f_zeros([1, positions], options)?),
+            vocab_size: tokens,
             state: ModuleState::default(),
         })
     }
@@ -62,18 +66,16 @@ impl Forward for BertEmbeddings {
     type Output = Tensor;
 
     fn forward(&self, (input_ids, token_type_ids): Self::Input) -> Result<Tensor> {
+        let (batch, tokens) = check_token_ids("BertEmbeddings", &input_ids, self.vocab_size)?;
         let longest = self.position_ids.tensor().size2()?.1;
-        let &[batch, tokens] = input_ids.size().as_slice() else {
-            return Err(refused(
-                "token ids of shape [batch, tokens]".to_owned(),
-                &input_ids,
-            ));
-        };
         if tokens > longest {
-            return Err(refused(
-                format!("sequences of at most {longest} tokens"),
-                &input_ids,
-            ));
+            return Err(Error::Argument {
+                operation: "BertEmbeddings",
+                expected: format!(
+                    "sequences of at most {longest} tokens (`max_position_embeddings`)"
+                ),
+                found: format!("the shape {:?}", input_ids.size()),
+            });
         }
         let token_type_ids = match token_type_ids {
             Some(ids) => ids,
@@ -86,13 +88,5 @@ impl Forward for BertEmbeddings {
             .call(Self::first(&self.position_ids, tokens)?)?;
         let sum = words.f_add(&segments)?.f_add(&positions)?;
         self.dropout.call(self.LayerNorm.call(sum)?)
-    }
-}
-
-fn refused(expected: String, found: &Tensor) -> Error {
-    Error::Argument {
-        operation: "BertEmbeddings",
-        expected,
-        found: format!("the shape {:?}", found.size()),
     }
 }

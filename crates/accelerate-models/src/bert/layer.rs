@@ -23,7 +23,7 @@ impl BertIntermediate {
     pub(super) fn new(config: &BertConfig, factory: &Factory) -> Result<Self> {
         Ok(Self {
             dense: Linear::new(config.hidden_size, config.intermediate_size, factory)?,
-            intermediate_act_fn: Activation::new(config.hidden_act),
+            intermediate_act_fn: Activation::new(config.hidden_act.into()),
             state: ModuleState::default(),
         })
     }

@@ -1,15 +1,16 @@
 //! The bare model.
 
-use std::path::Path;
-
 use accelerate::nn::{
-    Activation, ActivationFunction, Factory, Forward, Init, Linear, Module, ModuleState,
+    Activation, ActivationFunction, Factory, Forward, Linear, Module, ModuleState,
 };
 use accelerate::tree::Tree;
 use accelerate::{Error, Result};
 use tch::{Kind, Tensor};
 
-use super::{BertConfig, BertEmbeddings, BertEncoder, checkpoint};
+use super::{BertConfig, BertEmbeddings, BertEncoder, RENAMED_ENDS};
+use crate::pretrained::{
+    Checkpoint, InitNode, PretrainedConfig, PretrainedModel, usual_first_values,
+};
 
 /// The first token's state, through a dense layer and tanh: one vector for the whole sequence.
 ///
@@ -62,55 +63,69 @@ pub struct BertModelInput {
 pub struct BertModelOutput {
     /// The state of each token, `[batch, tokens, hidden_size]`.
     pub last_hidden_state: Tensor,
-    /// One vector for each sequence, `[batch, hidden_size]`.
-    pub pooler_output: Tensor,
+    /// One vector for each sequence, `[batch, hidden_size]`, where there is a pooler.
+    pub pooler_output: Option<Tensor>,
 }
 
-/// The encoder with its embeddings and its pooler.
+/// The encoder with its embeddings and, where sequences are told apart, its pooler.
 #[derive(Debug, Clone, Module)]
 pub struct BertModel {
-    embeddings: BertEmbeddings,
+    pub(super) embeddings: BertEmbeddings,
     encoder: BertEncoder,
-    pooler: BertPooler,
+    pooler: Option<BertPooler>,
+    #[module(skip)]
+    config: BertConfig,
     state: ModuleState,
 }
 
 impl BertModel {
-    /// A model with new weights: normal with the configuration's standard deviation.
-    ///
-    /// Draws the same numbers as the original for the same seed.
-    ///
-    /// # Errors
-    /// [`Error::Config`](crate::Error::Config) if the configuration is refused, else if memory is
-    /// short.
-    pub fn new(config: &BertConfig, factory: &Factory) -> crate::Result<Self> {
-        config.check()?;
-        Ok(checkpoint::fresh(config, factory, |factory| {
-            Self::build(config, factory)
-        })?)
+    /// A part of a model that looks at tokens only.
+    pub(super) fn without_pooler(config: &BertConfig, factory: &Factory) -> Result<Self> {
+        Self::assemble(config, None, factory)?.with_first_values(factory)
     }
 
-    /// A model with the configuration and the weights of a folder, in evaluation mode.
-    ///
-    /// # Errors
-    /// As for [`BertForSequenceClassification::from_folder`](super::BertForSequenceClassification::from_folder);
-    /// nothing may be missing.
-    pub fn from_folder(folder: impl AsRef<Path>, factory: &Factory) -> crate::Result<Self> {
-        let folder = folder.as_ref();
-        let config = BertConfig::from_folder(folder)?;
-        let model = Self::build(&config, &factory.with_init(Init::Skip))?;
-        checkpoint::load(&model, folder, &checkpoint::Names::bare())?;
-        model.train(false);
-        Ok(model)
-    }
-
-    pub(super) fn build(config: &BertConfig, factory: &Factory) -> Result<Self> {
+    fn assemble(
+        config: &BertConfig,
+        pooler: Option<fn(&BertConfig, &Factory) -> Result<BertPooler>>,
+        factory: &Factory,
+    ) -> Result<Self> {
         Ok(Self {
             embeddings: BertEmbeddings::new(config, factory)?,
             encoder: BertEncoder::new(config, factory)?,
-            pooler: BertPooler::new(config, factory)?,
+            pooler: pooler.map(|new| new(config, factory)).transpose()?,
+            config: config.clone(),
             state: ModuleState::default(),
         })
+    }
+}
+
+impl PretrainedModel for BertModel {
+    type Config = BertConfig;
+
+    const CHECKPOINT: Checkpoint = Checkpoint::new("bert")
+        .with_heads(&["pooler"])
+        .with_ignored(&[
+            "cls.",
+            "classifier.",
+            "qa_outputs.",
+            "embeddings.position_ids",
+        ])
+        .with_renamed_ends(RENAMED_ENDS);
+
+    fn build(config: &BertConfig, factory: &Factory) -> Result<Self> {
+        Self::assemble(config, Some(BertPooler::new), factory)
+    }
+
+    fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    fn init_module(config: &BertConfig, node: &InitNode<'_>) -> Result<()> {
+        usual_first_values(node, config.initializer_range())?;
+        match config.pad_token_id {
+            Some(pad) if node.name().ends_with("word_embeddings") => node.zero_row("weight", pad),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -131,7 +146,10 @@ impl Forward for BertModel {
             .transpose()?
             .flatten();
         let last_hidden_state = self.encoder.call((embedded, mask))?;
-        let pooler_output = self.pooler.call(&last_hidden_state)?;
+        let pooler = self.pooler.as_ref();
+        let pooler_output = pooler
+            .map(|pooler| pooler.call(&last_hidden_state))
+            .transpose()?;
         Ok(BertModelOutput {
             last_hidden_state,
             pooler_output,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::pretrained::parse_config;
 use crate::{Error, Result};
 
 /// The name of the file in a model folder that holds a [`GenerationConfig`].
@@ -179,10 +180,7 @@ impl GenerationConfig {
                 });
             }
         };
-        let config: Self = match serde_json::from_slice(&text) {
-            Ok(config) => config,
-            Err(source) => return Err(Error::ConfigFormat { path, source }),
-        };
+        let config: Self = parse_config(&path, &text)?;
         config.check()?;
         Ok(config)
     }
