@@ -13,7 +13,8 @@
 //! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
 //! | [`Factory`], [`Init`] | where, in which type and with which values new tensors are made |
 //! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`] | layers |
-//! | [`scaled_dot_product_attention`] | attention |
+//! | [`RmsNorm`], [`RotaryEmbedding`], [`MixtureOfExperts`] | layers of newer language models |
+//! | [`scaled_dot_product_attention`], [`alibi_biases`] | attention |
 //! | [`VarStoreModel`] | models held in a plain `tch::nn::VarStore` |
 //!
 //! ```
@@ -51,6 +52,7 @@
 //! ```
 
 mod activation;
+mod alibi;
 mod attention;
 mod buffer;
 mod dropout;
@@ -64,7 +66,10 @@ mod layer_norm;
 mod linear;
 mod list;
 mod module;
+mod moe;
 mod parameter;
+mod rms_norm;
+mod rotary;
 mod var_store;
 mod walk;
 
@@ -72,6 +77,7 @@ mod walk;
 pub use accelerate_derive::Module;
 
 pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
+pub use self::alibi::{alibi_biases, alibi_slopes};
 pub use self::attention::{Attention, scaled_dot_product_attention};
 pub use self::buffer::Buffer;
 pub use self::dropout::Dropout;
@@ -84,7 +90,10 @@ pub use self::init::Init;
 pub use self::layer_norm::LayerNorm;
 pub use self::linear::Linear;
 pub use self::module::{AsModule, Member, MemberMut, Module};
+pub use self::moe::{MixtureOfExperts, Routes, load_balancing_loss};
 pub use self::parameter::Parameter;
+pub use self::rms_norm::RmsNorm;
+pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
 pub use self::var_store::VarStoreModel;
 
 pub(crate) use self::walk::{buffers as all_buffers, parameters as all_parameters};
