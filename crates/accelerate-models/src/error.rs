@@ -114,6 +114,15 @@ pub enum Error {
         #[source]
         source: tokenizers::Error,
     },
+    /// A tokenizer could not be learnt from text.
+    #[error("cannot learn a tokenizer of at most {vocab_size} tokens")]
+    TokenizerTraining {
+        /// How many tokens it may have.
+        vocab_size: usize,
+        /// Why it failed.
+        #[source]
+        source: tokenizers::Error,
+    },
     /// A text could not be tokenised.
     #[error("cannot tokenise a text of {chars} characters")]
     Tokenise {

@@ -8,16 +8,24 @@
 //! | [`pretrained`] | what every model shares: configurations, folders, first values, the kinds of models |
 //! | [`hub`] | where a model comes from: a folder or the hub |
 //! | [`bert`] | BERT, bare and with heads for language modelling and classification |
+//! | [`gpt2`] | GPT-2, bare and with heads for language modelling and classification |
+//! | [`llama`] | Llama, bare and with a head for language modelling |
+//! | [`mixtral`] | Mixtral, bare and with a head for language modelling |
+//! | [`decoder`] | what decoder models share |
 //! | [`loss`] | losses that the heads of several models share |
 //! | [`generation`] | new tokens from a model |
 //! | [`tokenizer`] | text to token ids |
 #![forbid(unsafe_code)]
 
 pub mod bert;
+pub mod decoder;
 mod error;
 pub mod generation;
+pub mod gpt2;
 pub mod hub;
+pub mod llama;
 pub mod loss;
+pub mod mixtral;
 pub mod pretrained;
 mod token_ids;
 pub mod tokenizer;

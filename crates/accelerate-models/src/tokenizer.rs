@@ -1,7 +1,11 @@
 //! Text to token ids, through the `tokenizers` crate.
 
+mod training;
+
+use std::io::Write as _;
 use std::path::Path;
 
+use accelerate::checkpoint::AtomicFile;
 use accelerate::tree::Tree;
 use tch::Tensor;
 use tokenizers::{PostProcessor as _, Tokenizer, TruncationDirection};
@@ -33,19 +37,73 @@ impl TextTokenizer {
             path: path.clone(),
             source,
         };
-        let mut tokenizer = Tokenizer::from_file(&path).map_err(failed)?;
+        let tokenizer = Tokenizer::from_file(&path).map_err(failed)?;
+        Self::from_tokenizer(tokenizer).map_err(failed)
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// [`Error::TokenizerFile`] if the text is no tokenizer.
+    pub fn from_json(json: &str) -> Result<Self> {
+        json.parse()
+            .and_then(Self::from_tokenizer)
+            .map_err(|source| Error::TokenizerFile {
+                path: TOKENIZER_FILE.into(),
+                source,
+            })
+    }
+
+    fn from_tokenizer(mut tokenizer: Tokenizer) -> tokenizers::Result<Self> {
         let padding = tokenizer.get_padding();
         let (pad_id, pad_type_id) = match padding {
             Some(padding) => (padding.pad_id, padding.pad_type_id),
             None => (tokenizer.token_to_id("[PAD]").unwrap_or(0), 0),
         };
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(failed)?;
+        tokenizer.with_truncation(None)?;
         Ok(Self {
             tokenizer,
             pad_id: i64::from(pad_id),
             pad_type_id: i64::from(pad_type_id),
         })
+    }
+
+    /// The content of [`TOKENIZER_FILE`].
+    ///
+    /// # Errors
+    /// [`Error::TokenizerFile`] if the tokenizer cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        self.tokenizer
+            .to_string(true)
+            .map_err(|source| Error::TokenizerFile {
+                path: TOKENIZER_FILE.into(),
+                source,
+            })
+    }
+
+    /// Writes [`TOKENIZER_FILE`] into a folder; it is whole or absent.
+    ///
+    /// # Errors
+    /// [`Error::SaveFolder`] if the folder cannot be made or written.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        let path = folder.join(TOKENIZER_FILE);
+        let json = self.to_json()?;
+        let failed = |source| Error::SaveFolder {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let formats = |error| Error::Accelerate(accelerate::Error::Formats(error));
+        let mut file = AtomicFile::create(&path).map_err(formats)?;
+        file.write_all(json.as_bytes()).map_err(failed)?;
+        file.commit().map_err(formats)
+    }
+
+    /// The id of a token, such as a special one.
+    pub fn token_id(&self, token: &str) -> Option<i64> {
+        self.tokenizer.token_to_id(token).map(i64::from)
     }
 
     /// The tokens of one text, at most `max_length` with the special ones; too long a text is cut

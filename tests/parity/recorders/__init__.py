@@ -5,8 +5,10 @@ from . import (
     bert_finetune,
     comm_hooks,
     ddp_buckets,
+    decoders,
     dispatched_loader,
     estimate_memory,
+    generation,
     join,
     loader_order,
     minilm,
@@ -39,4 +41,6 @@ RECORDERS = {
     "autocast_bf16": precision.record_autocast,
     "grad_scaler": precision.record_scaler,
     "estimate_memory": estimate_memory.record,
+    "decoders": decoders.record,
+    "generation": generation.record,
 }

@@ -1,8 +1,7 @@
 //! Keys and values of tokens that were read before.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerate::nn::IntoInput;
 use accelerate::tree::Tree;
@@ -26,7 +25,7 @@ const LEAST_ROOM: i64 = 64;
 /// each token.
 #[derive(Clone)]
 pub struct KeyValueCache {
-    layers: Rc<[LayerCache]>,
+    layers: Arc<[LayerCache]>,
 }
 
 impl KeyValueCache {
@@ -68,7 +67,9 @@ impl KeyValueCache {
     /// # Errors
     /// If there is no such row.
     pub fn reorder(&self, rows: &Tensor) -> Result<()> {
-        self.layers.iter().try_for_each(|layer| layer.reorder(rows))
+        self.layers
+            .iter()
+            .try_for_each(|layer| layer.room().reorder(rows))
     }
 
     /// Each row `times` times, one after another: the beams that start from one prompt.
@@ -78,21 +79,24 @@ impl KeyValueCache {
     pub fn repeat_rows(&self, times: i64) -> Result<()> {
         self.layers
             .iter()
-            .try_for_each(|layer| layer.repeat_rows(times))
+            .try_for_each(|layer| layer.room().repeat_rows(times))
     }
 }
 
 /// The part of a [`KeyValueCache`] that belongs to one layer.
 #[derive(Clone)]
-pub struct LayerCache(Rc<Layer>);
+pub struct LayerCache(Arc<Mutex<Room>>);
 
-struct Layer {
-    capacity: Cell<i64>,
-    tokens: Cell<i64>,
-    own: RefCell<Option<Pair>>,
-    /// A second room, between which and the first reordering changes.
-    spare: RefCell<Option<Pair>>,
-    cross: RefCell<Option<Pair>>,
+/// What one layer keeps.
+#[derive(Default)]
+struct Room {
+    /// For how many tokens there is memory.
+    capacity: i64,
+    tokens: i64,
+    own: Option<Pair>,
+    /// A second memory, between which and the first reordering changes.
+    spare: Option<Pair>,
+    cross: Option<Pair>,
 }
 
 /// Keys and values, both `[rows, heads, tokens, width]`.
@@ -123,18 +127,20 @@ impl Pair {
 
 impl LayerCache {
     fn new(capacity: i64) -> Self {
-        Self(Rc::new(Layer {
-            capacity: Cell::new(capacity.max(0)),
-            tokens: Cell::new(0),
-            own: RefCell::default(),
-            spare: RefCell::default(),
-            cross: RefCell::default(),
-        }))
+        Self(Arc::new(Mutex::new(Room {
+            capacity: capacity.max(0),
+            ..Default::default()
+        })))
+    }
+
+    /// A panic elsewhere leaves no layer half written that anyone would read on.
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many tokens are in it, the padded ones included.
     pub fn tokens(&self) -> i64 {
-        self.0.tokens.get()
+        self.room().tokens
     }
 
     /// Adds the keys and values of new tokens and gives those of all tokens, old ones first.
@@ -146,36 +152,7 @@ impl LayerCache {
     /// # Errors
     /// If the rows, heads or widths are not those of the tokens before.
     pub fn append(&self, key: &Tensor, value: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (before, new) = (self.tokens(), key.size4()?.2);
-        let after = before + new;
-        tch::no_grad(|| {
-            let mut own = self.0.own.borrow_mut();
-            let fits = after <= self.0.capacity.get();
-            let room = match &mut *own {
-                Some(room) if fits => room,
-                full => {
-                    let larger = self.grown(full.as_ref(), key, value, after)?;
-                    full.insert(larger)
-                }
-            };
-            let put = |place: &Tensor, new: &Tensor| -> Result<()> {
-                let (rows, heads, _, width) = place.size4()?;
-                let (new_rows, new_heads, added, new_width) = new.size4()?;
-                if (rows, heads, width) != (new_rows, new_heads, new_width) {
-                    return Err(Error::Argument {
-                        operation: "LayerCache::append",
-                        expected: format!("{rows} rows, {heads} heads, width {width}"),
-                        found: format!("{new_rows} rows, {new_heads} heads, width {new_width}"),
-                    });
-                }
-                place.f_narrow(2, before, added)?.f_copy_(new)?;
-                Ok(())
-            };
-            put(&room.keys, key)?;
-            put(&room.values, value)?;
-            self.0.tokens.set(after);
-            room.first(after)
-        })
+        tch::no_grad(|| self.room().append(key, value))
     }
 
     /// The keys and values of an encoder's states: computed at the first step, then kept.
@@ -189,85 +166,109 @@ impl LayerCache {
         &self,
         compute: impl FnOnce() -> Result<(Tensor, Tensor)>,
     ) -> Result<(Tensor, Tensor)> {
-        if let Some(kept) = self.0.cross.borrow().as_ref() {
+        if let Some(kept) = &self.room().cross {
             return Ok(kept.handles());
         }
         let (keys, values) = compute()?;
         let pair = Pair { keys, values };
         let handles = pair.handles();
-        self.0.cross.replace(Some(pair));
+        self.room().cross = Some(pair);
         Ok(handles)
     }
+}
 
-    /// A larger room with what `full` holds; the first room has exactly the capacity asked for.
+impl Room {
+    fn append(&mut self, key: &Tensor, value: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (before, new) = (self.tokens, key.size4()?.2);
+        let after = before + new;
+        let own = match self.own.take() {
+            Some(own) if after <= self.capacity => own,
+            full => self.grown(full, key, value, after)?,
+        };
+        let own = self.own.insert(own);
+        put(&own.keys, key, before)?;
+        put(&own.values, value, before)?;
+        self.tokens = after;
+        own.first(after)
+    }
+
+    /// A larger memory with what `full` holds; the first has exactly the capacity asked for.
     fn grown(
-        &self,
-        full: Option<&Pair>,
+        &mut self,
+        full: Option<Pair>,
         key: &Tensor,
         value: &Tensor,
         needed: i64,
     ) -> Result<Pair> {
-        let capacity = match (self.0.capacity.get(), full) {
-            (asked, None) if asked >= needed => asked,
-            (capacity, _) => needed.max(2 * capacity).max(LEAST_ROOM),
+        let capacity = match &full {
+            None if self.capacity >= needed => self.capacity,
+            _ => needed.max(2 * self.capacity).max(LEAST_ROOM),
         };
-        let room = |like: &Tensor| -> Result<Tensor> {
+        let memory = |like: &Tensor| -> Result<Tensor> {
             let (rows, heads, _, width) = like.size4()?;
             let options = (like.f_kind()?, like.device());
             Ok(Tensor::f_empty([rows, heads, capacity, width], options)?)
         };
         let larger = Pair {
-            keys: room(key)?,
-            values: room(value)?,
+            keys: memory(key)?,
+            values: memory(value)?,
         };
         if let Some(full) = full {
-            let tokens = self.tokens();
-            let ((keys, values), (old_keys, old_values)) =
-                (larger.first(tokens)?, full.first(tokens)?);
-            { keys }.f_copy_(&old_keys)?;
-            { values }.f_copy_(&old_values)?;
+            let (keys, values) = full.first(self.tokens)?;
+            put(&larger.keys, &keys, 0)?;
+            put(&larger.values, &values, 0)?;
         }
-        self.0.spare.replace(None);
-        self.0.capacity.set(capacity);
+        self.spare = None;
+        self.capacity = capacity;
         Ok(larger)
     }
 
-    fn reorder(&self, rows: &Tensor) -> Result<()> {
-        let mut own = self.0.own.borrow_mut();
-        let Some(room) = own.as_ref() else {
+    fn reorder(&mut self, rows: &Tensor) -> Result<()> {
+        let Some(own) = &self.own else {
             return Ok(());
         };
-        tch::no_grad(|| {
-            let tokens = self.tokens();
-            let rows = rows.f_to_device(room.keys.device())?;
-            let mut slot = self.0.spare.borrow_mut();
-            let spare = match slot.take() {
-                Some(spare) => spare,
-                None => room.map(|tensor| Ok(tensor.f_empty_like()?))?,
-            };
-            let ((to_keys, to_values), (keys, values)) =
-                (spare.first(tokens)?, room.first(tokens)?);
-            keys.f_index_select_out(&to_keys, 0, &rows)?;
-            values.f_index_select_out(&to_values, 0, &rows)?;
-            *slot = own.replace(spare);
+        let spare = match self.spare.take() {
+            Some(spare) => spare,
+            None => own.map(|tensor| Ok(tensor.f_empty_like()?))?,
+        };
+        tch::no_grad(|| -> Result<()> {
+            let rows = rows.f_to_device(own.keys.device())?;
+            let (to, from) = (spare.first(self.tokens)?, own.first(self.tokens)?);
+            let _same = from.0.f_index_select_out(&to.0, 0, &rows)?;
+            let _same = from.1.f_index_select_out(&to.1, 0, &rows)?;
             Ok(())
-        })
+        })?;
+        self.spare = self.own.replace(spare);
+        Ok(())
     }
 
-    fn repeat_rows(&self, times: i64) -> Result<()> {
-        let repeated = |pair: &RefCell<Option<Pair>>| -> Result<()> {
-            let more = pair.borrow().as_ref().map(|pair| {
-                pair.map(|tensor| {
-                    Ok(tensor.f_repeat_interleave_self_int(times, Some(0), None::<i64>)?)
-                })
-            });
-            pair.replace(more.transpose()?);
-            Ok(())
+    fn repeat_rows(&mut self, times: i64) -> Result<()> {
+        let repeat = |pair: &Option<Pair>| {
+            let repeat = |tensor: &Tensor| -> Result<Tensor> {
+                Ok(tensor.f_repeat_interleave_self_int(times, Some(0), None::<i64>)?)
+            };
+            pair.as_ref().map(|pair| pair.map(repeat)).transpose()
         };
-        self.0.spare.replace(None);
-        repeated(&self.0.own)?;
-        repeated(&self.0.cross)
+        self.own = repeat(&self.own)?;
+        self.cross = repeat(&self.cross)?;
+        self.spare = None;
+        Ok(())
     }
+}
+
+/// Writes new tokens into a memory, behind `before` others.
+fn put(memory: &Tensor, new: &Tensor, before: i64) -> Result<()> {
+    let (rows, heads, _, width) = memory.size4()?;
+    let (new_rows, new_heads, added, new_width) = new.size4()?;
+    if (rows, heads, width) != (new_rows, new_heads, new_width) {
+        return Err(Error::Argument {
+            operation: "LayerCache::append",
+            expected: format!("{rows} rows, {heads} heads, width {width}"),
+            found: format!("{new_rows} rows, {new_heads} heads, width {new_width}"),
+        });
+    }
+    memory.f_narrow(2, before, added)?.f_copy_(new)?;
+    Ok(())
 }
 
 macro_rules! tree_without_tensors {
@@ -315,7 +316,7 @@ impl fmt::Debug for LayerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LayerCache")
             .field("tokens", &self.tokens())
-            .field("capacity", &self.0.capacity.get())
+            .field("capacity", &self.room().capacity)
             .finish()
     }
 }

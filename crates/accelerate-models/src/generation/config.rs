@@ -296,6 +296,16 @@ impl GenerationConfig {
         }
     }
 
+    /// What the decoder of an encoder-decoder model begins with.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the configuration does not say.
+    pub(super) fn decoder_begin(&self) -> Result<i64> {
+        self.decoder_start_token_id
+            .or(self.bos_token_id)
+            .ok_or_else(|| refused("decoder_start_token_id", "a token", &"nothing"))
+    }
+
     /// How many tokens a sequence has at least before it may end, with a prompt of `prompt`.
     pub(super) fn shortest(&self, prompt: i64) -> i64 {
         match self.min_new_tokens {

@@ -3,21 +3,30 @@
 //! | item | room for |
 //! | --- | --- |
 //! | [`GenerativeModel`], [`DecoderStep`], [`EncoderStates`] | what a model does to take part |
+//! | [`generate`], [`Prompt`], [`Generated`], [`GenerateOptions`] | the way in and out |
 //! | [`KeyValueCache`], [`LayerCache`] | keys and values of tokens that were read before |
 //! | [`GenerationConfig`] | how tokens are chosen, and when to stop |
-//! | [`StoppingCriterion`] | further reasons to stop |
+//! | [`LogitsProcessor`], [`StoppingCriterion`] | further changes to scores, further reasons to stop |
 //! | [`Streamer`], [`TextStreamer`] | tokens and text as they come |
 
+mod beam;
 mod cache;
 mod config;
+mod generate;
+mod logits;
 mod model;
+mod session;
+mod single;
 mod stopping;
 mod streamer;
 
 pub use self::cache::{KeyValueCache, LayerCache};
 pub use self::config::{EarlyStopping, GENERATION_CONFIG_FILE, GenerationConfig};
+pub use self::generate::{GenerateOptions, Generated, generate};
+pub use self::logits::{LogitsProcessor, logits_processors};
 pub use self::model::{
     Architecture, DecoderStep, EncoderStates, GenerationProfile, GenerativeModel,
 };
+pub use self::session::Prompt;
 pub use self::stopping::{MaxTime, StopTokens, StoppingCriterion};
 pub use self::streamer::{Streamer, TextStreamer};
