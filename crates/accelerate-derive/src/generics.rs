@@ -27,6 +27,14 @@ pub(crate) fn bounded<'a>(
     bounded
 }
 
+/// With every type parameter bounded to types that borrow nothing, as modules are.
+pub(crate) fn without_borrows(mut generics: Generics) -> Generics {
+    for parameter in generics.type_params_mut() {
+        parameter.bounds.push(parse_quote!('static));
+    }
+    generics
+}
+
 fn names_one_of(field: &Type, parameters: &[&Ident]) -> bool {
     let mut search = Search {
         parameters,

@@ -27,6 +27,7 @@ mod tree;
 /// | attribute | on | meaning |
 /// | --- | --- | --- |
 /// | `#[module(class = "GPT2Block")]` | struct | the class name, where it is not the struct's name |
+/// | `#[module(extra_repr = Self::shown)]` | struct | a `fn(&Self) -> String` for the parentheses when the module is shown |
 /// | `#[module(name = "LayerNorm")]` | field | the member's name, where Rust cannot spell it |
 /// | `#[module(skip)]` | field | plain data, no member |
 #[proc_macro_derive(Module, attributes(module))]

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Data, DataEnum, DeriveInput, Field, Fields, FieldsNamed, Type, parse_quote};
 
-use crate::generics::bounded;
+use crate::generics::{bounded, without_borrows};
 use crate::options::{FieldOptions, TypeOptions};
 
 /// The implementation of `Module` for one type.
@@ -19,12 +19,16 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
                 "a module needs named fields: PyTorch names every member",
             )),
         },
-        Data::Enum(data) => match &options.class {
-            Some(class) => Err(syn::Error::new(
+        Data::Enum(data) => match (&options.class, &options.extra_repr) {
+            (Some(class), _) => Err(syn::Error::new(
                 class.span(),
                 "an enum has the class of the module it holds",
             )),
-            None => expand_enum(input, data),
+            (None, Some(function)) => Err(syn::Error::new(
+                function.span(),
+                "an enum is shown as the module it holds",
+            )),
+            (None, None) => expand_enum(input, data),
         },
         Data::Union(_) => Err(syn::Error::new(
             input.ident.span(),
@@ -89,11 +93,8 @@ fn expand_struct(
 ) -> syn::Result<TokenStream> {
     let Members { members, state } = Members::read(input, fields)?;
     let types = members.iter().map(|member| &member.field.ty);
-    let generics = bounded(
-        &input.generics,
-        types,
-        &parse_quote!(::accelerate::nn::ModuleField),
-    );
+    let field = parse_quote!(::accelerate::nn::ModuleField);
+    let generics = without_borrows(bounded(&input.generics, types, &field));
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, type_generics, _) = input.generics.split_for_impl();
     let ident = &input.ident;
@@ -101,6 +102,13 @@ fn expand_struct(
         .class
         .as_ref()
         .map_or_else(|| ident.to_string(), syn::LitStr::value);
+    let extra_repr = options.extra_repr.as_ref().map(|function| {
+        quote_spanned! {function.span()=>
+            fn extra_repr(&self) -> ::std::string::String {
+                #function(self)
+            }
+        }
+    });
     let state = &state.ident;
     let by_ref = members
         .iter()
@@ -118,6 +126,8 @@ fn expand_struct(
             fn state(&self) -> ::core::option::Option<&::accelerate::nn::ModuleState> {
                 ::core::option::Option::Some(&self.#state)
             }
+
+            #extra_repr
 
             #[allow(unused_variables)]
             fn members<'member>(
@@ -168,7 +178,7 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
         return Err(syn::Error::new(input.ident.span(), message));
     }
     let bound = parse_quote!(::accelerate::nn::Module);
-    let generics = bounded(&input.generics, types.iter().copied(), &bound);
+    let generics = without_borrows(bounded(&input.generics, types.iter().copied(), &bound));
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, type_generics, _) = input.generics.split_for_impl();
     let ident = &input.ident;
@@ -188,6 +198,8 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
     let state = method(quote!(state), quote!());
     let members = method(quote!(members), quote!(, visit));
     let members_mut = method(quote!(members_mut), quote!(, visit));
+    let extra_repr = method(quote!(extra_repr), quote!());
+    let inner = method(quote!(inner), quote!());
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics ::accelerate::nn::Module for #ident #type_generics #where_clause {
@@ -211,6 +223,14 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
                 visit: &mut dyn ::core::ops::FnMut(&str, ::accelerate::nn::MemberMut<'member>),
             ) {
                 #members_mut
+            }
+
+            fn extra_repr(&self) -> ::std::string::String {
+                #extra_repr
+            }
+
+            fn inner(&self) -> &dyn ::accelerate::nn::Module {
+                #inner
             }
         }
     })
@@ -270,6 +290,34 @@ mod tests {
     }
 
     #[test]
+    fn every_field_is_placed_whatever_its_type() {
+        // Placing is a call of the trait, so a type without the trait stops the compiler there.
+        let code = expanded(parse_quote! {
+            struct Layer { scale: f64, weight: tch::Tensor, inner: Vec<Linear>, state: ModuleState }
+        });
+        for ty in ["f64", "tch :: Tensor", "Vec < Linear >"] {
+            for method in ["visit", "visit_mut"] {
+                let call = format!("< {ty} as :: accelerate :: nn :: ModuleField > :: {method}");
+                assert!(code.contains(&call), "`{call}` not in {code}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_given() {
+        let code = expanded(parse_quote! {
+            #[module(extra_repr = Self::shown)]
+            struct Layer { state: ModuleState }
+        });
+        assert!(code.contains("Self :: shown (self)"), "{code}");
+        let message = error(parse_quote! {
+            #[module(extra_repr = shown)]
+            enum Layer { A(Linear) }
+        });
+        assert_eq!(message, "an enum is shown as the module it holds");
+    }
+
+    #[test]
     fn wrong_options_are_told() {
         let unknown = error(parse_quote! {
             struct Layer { #[module(nmae = "x")] a: Linear, state: ModuleState }
@@ -288,7 +336,10 @@ mod tests {
         assert!(both.contains("no member"), "{both}");
         let class =
             error(parse_quote! { #[module(klass = "X")] struct Layer { state: ModuleState } });
-        assert_eq!(class, "unknown option, expected `class = \"..\"`");
+        assert!(
+            class.starts_with("unknown option, expected `class = \"..\"` or `extra_repr"),
+            "{class}"
+        );
     }
 
     #[test]

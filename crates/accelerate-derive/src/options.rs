@@ -1,13 +1,15 @@
 //! What the `#[module(..)]` and `#[tree(..)]` attributes say.
 
 use syn::ext::IdentExt as _;
-use syn::{Attribute, Field, LitStr};
+use syn::{Attribute, Field, LitStr, Path};
 
 /// The options on a type.
 #[derive(Default)]
 pub(crate) struct TypeOptions {
     /// The class name to use instead of the type's own.
     pub(crate) class: Option<LitStr>,
+    /// The function that tells what stands in the parentheses when the module is shown.
+    pub(crate) extra_repr: Option<Path>,
 }
 
 /// The options on a field.
@@ -20,7 +22,7 @@ pub(crate) struct FieldOptions {
 }
 
 impl TypeOptions {
-    /// Reads `#[module(class = "..")]`.
+    /// Reads `#[module(class = "..", extra_repr = ..)]`.
     pub(crate) fn read(attributes: &[Attribute]) -> syn::Result<Self> {
         let mut options = Self::default();
         for attribute in named(attributes, "module") {
@@ -29,7 +31,13 @@ impl TypeOptions {
                     options.class = Some(meta.value()?.parse()?);
                     return Ok(());
                 }
-                Err(meta.error("unknown option, expected `class = \"..\"`"))
+                if meta.path.is_ident("extra_repr") {
+                    options.extra_repr = Some(meta.value()?.parse()?);
+                    return Ok(());
+                }
+                Err(meta.error(
+                    "unknown option, expected `class = \"..\"` or `extra_repr = path::to::function`",
+                ))
             })?;
         }
         Ok(options)

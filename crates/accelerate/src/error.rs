@@ -31,6 +31,77 @@ pub enum Error {
         /// The class of the list or map of modules.
         class: &'static str,
     },
+    /// A module has no member of this name.
+    #[error(
+        "`{class}` has no {what} `{name}`{}; it has {}",
+        nearest.as_ref().map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(),
+        shown_names(known)
+    )]
+    NoSuchMember {
+        /// The class of the module that was searched.
+        class: &'static str,
+        /// What was searched for: `module`, `parameter` or `buffer`.
+        what: &'static str,
+        /// The name that is not there.
+        name: String,
+        /// The name that is most like it, if one is like it.
+        nearest: Option<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A module was to be put where modules of another type live.
+    #[error(
+        "`{name}` of `{class}` holds a `{expected}`, found a `{found}`; make the field a `Layer` or a \
+         `Box<dyn Module>`, and wrap the new module the same way"
+    )]
+    MemberType {
+        /// The class of the module that was to be changed.
+        class: &'static str,
+        /// The place.
+        name: String,
+        /// The type that lives there.
+        expected: &'static str,
+        /// The type of the new module.
+        found: &'static str,
+    },
+    /// Tensors on the meta device have no values to work with.
+    #[error(
+        "`{operation}` needs values, but {} {} none (meta device); give them memory with \
+         `materialize`, then load or set the values",
+        shown_names(names),
+        if names.len() == 1 { "has" } else { "have" }
+    )]
+    OnMeta {
+        /// What was called.
+        operation: &'static str,
+        /// The tensors without values.
+        names: Vec<String>,
+    },
+    /// The names, shapes or types of a state dict are not those of the module.
+    #[error("the state dict does not fit `{class}`: {report}")]
+    StateDoesNotFit {
+        /// The class of the module.
+        class: &'static str,
+        /// Everything that does not fit.
+        report: Box<crate::checkpoint::LoadReport>,
+    },
+    /// Names of weights can be read in two ways.
+    #[error(
+        "cannot tell whether `{prefix}` in the names of the weights belongs to `{class}` or to a \
+         wrapper around it: `{name}` would be `{}`; rename the tensors (`LoadOptions::with_rename`), \
+         or load them under the names they have (`LoadOptions::with_exact_names`)",
+        readings.join("` or `")
+    )]
+    AmbiguousNames {
+        /// The class of the module.
+        class: &'static str,
+        /// The part of the names that is in doubt.
+        prefix: String,
+        /// One of the names.
+        name: String,
+        /// The names of the module that it may stand for.
+        readings: Vec<String>,
+    },
     /// A file of weights is absent or damaged, or could not be written.
     #[error(transparent)]
     Formats(#[from] accelerate_formats::Error),
@@ -383,6 +454,23 @@ impl Error {
             cause = error.source();
         }
         text
+    }
+}
+
+/// Up to ten names, and how many more there are.
+fn shown_names(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let shown: Vec<String> = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

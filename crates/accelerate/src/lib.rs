@@ -28,5 +28,7 @@ pub use error::{Error, Result};
 pub use gradient_clipping::{ClipNorm, clip_grad_norm, clip_grad_value};
 pub use gradient_state::GradientState;
 pub use state::{DistributedType, PartialState};
+// Maps in order of insertion are part of this library's interface too.
+pub use indexmap;
 // Tensors are part of this library's interface: this is the one version they come from.
 pub use tch;

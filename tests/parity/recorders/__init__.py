@@ -9,9 +9,11 @@ from . import (
     dispatched_loader,
     estimate_memory,
     generation,
+    initialisers,
     join,
     loader_order,
     minilm,
+    module_hooks,
     operations,
     optimizers,
     schedules,
@@ -43,4 +45,6 @@ RECORDERS = {
     "estimate_memory": estimate_memory.record,
     "decoders": decoders.record,
     "generation": generation.record,
+    "initialisers": initialisers.record,
+    "module_hooks": module_hooks.record,
 }

@@ -201,6 +201,8 @@ variables! {
     CPU_AFFINITY: bool = "ACCELERATE_CPU_AFFINITY", DIGIT_FLAG, Some("0"), Launcher, Kept;
     /// Device that this process must use, such as `cpu` or `cuda:1`.
     TORCH_DEVICE: String = "ACCELERATE_TORCH_DEVICE", TEXT, None, User, Kept;
+    /// Whether a model that is built without memory has no buffers in memory either.
+    INIT_INCLUDE_BUFFERS: bool = "ACCELERATE_INIT_INCLUDE_BUFFERS", FLAG, Some("false"), User, Kept;
     /// Lowest level of log messages that are shown, such as `info`.
     LOG_LEVEL: String = "ACCELERATE_LOG_LEVEL", TEXT, None, User, Kept;
     /// Number of threads with which one process computes.

@@ -1,6 +1,5 @@
 //! From a file into a module.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,10 +8,11 @@ use accelerate_formats::{Dtype, Weights};
 use accelerate_torch::storage;
 use tch::Tensor;
 
-use super::dtype::{can_become, dtype_of, kind_of};
-use super::report::{LoadReport, Mismatch, TensorType};
-use crate::nn::Module;
-use crate::{Error, Result, nn};
+use super::compare::{Incoming, compare, copy_all};
+use super::dtype::kind_of;
+use super::report::{LoadReport, TensorType};
+use crate::nn::{Module, require_values};
+use crate::{Error, Result};
 
 /// Gives the module's name for a name in a file, or `None` for a tensor to be ignored.
 type Rename<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -25,6 +25,7 @@ pub struct LoadOptions<'a> {
     lenient: bool,
     optional: Vec<String>,
     rename: Option<&'a Rename<'a>>,
+    exact_names: bool,
 }
 
 impl<'a> LoadOptions<'a> {
@@ -56,14 +57,32 @@ impl<'a> LoadOptions<'a> {
         self
     }
 
-    fn is_optional(&self, name: &str) -> bool {
+    /// Takes names as they are, also where a wrapper such as `module.` or `_orig_mod.` seems to
+    /// have added to them.
+    #[must_use]
+    pub fn with_exact_names(mut self) -> Self {
+        self.exact_names = true;
+        self
+    }
+
+    /// Whether names are taken as they are.
+    pub(super) fn has_exact_names(&self) -> bool {
+        self.exact_names
+    }
+
+    /// Whether what was found is allowed.
+    pub(super) fn accepts(&self, report: &LoadReport) -> bool {
+        report.mismatched.is_empty() && (self.lenient || report.fits())
+    }
+
+    pub(super) fn is_optional(&self, name: &str) -> bool {
         self.optional.iter().any(|prefix| {
             name.strip_prefix(prefix.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
     }
 
-    fn name_for(&self, name: &str) -> Option<String> {
+    pub(super) fn name_for(&self, name: &str) -> Option<String> {
         self.rename
             .map_or_else(|| Some(name.to_owned()), |rename| rename(name))
     }
@@ -75,6 +94,7 @@ impl fmt::Debug for LoadOptions<'_> {
         shown
             .field("lenient", &self.lenient)
             .field("optional", &self.optional)
+            .field("exact_names", &self.exact_names)
             .finish_non_exhaustive()
     }
 }
@@ -86,135 +106,52 @@ impl fmt::Debug for LoadOptions<'_> {
 /// names. Everything is compared before the first copy, so a module is never half loaded for want
 /// of a name.
 ///
+/// What a wrapper around the model added to its names is taken out of them, with a warning: a
+/// leading `module.` of data parallelism, and `_orig_mod.` of a compiled module, among others.
+///
 /// # Errors
-/// [`Error::WeightsDoNotFit`] naming everything that does not fit.
+/// [`Error::WeightsDoNotFit`] naming everything that does not fit. [`Error::AmbiguousNames`] if a
+/// part of the names may belong to the model or to a wrapper. [`Error::OnMeta`] if the module has
+/// no memory to copy to.
 ///
 /// # Source
 /// `Module.load_state_dict`. Differs: values of another family, such as integers for a
-/// floating-point parameter, are a mismatch and are not converted.
+/// floating-point parameter, are a mismatch and are not converted; wrappers' prefixes are known; a
+/// module on the meta device is an error, where PyTorch does nothing.
 pub fn load_weights(
     module: &dyn Module,
     weights: &Weights,
     options: &LoadOptions<'_>,
 ) -> Result<LoadReport> {
-    let targets = targets(module);
-    let (mut report, copies) = compare(&targets, weights, options)?;
-    if !report.mismatched.is_empty() || !(options.lenient || report.fits()) {
+    require_values(module, "load_weights")?;
+    let slices: Vec<TensorSlice<'_>> = weights.tensors().collect();
+    let (report, copies) = compare(module, &slices, options)?;
+    if !options.accepts(&report) {
         return Err(Error::WeightsDoNotFit {
             path: weights.path().to_owned(),
             class: module.class_name(),
             report: Box::new(report),
         });
     }
-    report.loaded = copies.len();
-    tch::no_grad(|| {
-        copies
-            .iter()
-            .try_for_each(|(slice, target)| copy(slice, target))
-    })?;
+    copy_all(&copies)?;
     Ok(report)
 }
 
-/// A tensor of the module under one of its names.
-struct Target<'m> {
-    name: String,
-    tensor: &'m Tensor,
-}
-
-/// Everything a checkpoint holds, a tied tensor under each of its names.
-fn targets(module: &dyn Module) -> Vec<Target<'_>> {
-    let parameters = nn::all_parameters(module).into_iter();
-    let parameters = parameters.map(|(name, parameter)| Target {
-        name,
-        tensor: parameter.tensor(),
-    });
-    let buffers = nn::all_buffers(module)
-        .into_iter()
-        .filter(|(_, buffer)| buffer.is_persistent());
-    parameters
-        .chain(buffers.map(|(name, buffer)| Target {
-            name,
-            tensor: buffer.tensor(),
-        }))
-        .collect()
-}
-
-type Copy<'w, 'm> = (TensorSlice<'w>, &'m Tensor);
-
-/// Pairs the file with the module, by name.
-fn compare<'w, 'm>(
-    targets: &[Target<'m>],
-    weights: &'w Weights,
-    options: &LoadOptions<'_>,
-) -> Result<(LoadReport, Vec<Copy<'w, 'm>>)> {
-    let by_name: HashMap<&str, &'m Tensor> = targets
-        .iter()
-        .map(|target| (target.name.as_str(), target.tensor))
-        .collect();
-    let mut report = LoadReport::default();
-    let mut copies = Vec::with_capacity(weights.len());
-    let mut taken = HashSet::new();
-    let mut filled = HashSet::new();
-    for slice in weights.tensors() {
-        let Some(name) = options.name_for(slice.name()) else {
-            report.ignored.push(slice.name().to_owned());
-            continue;
-        };
-        let Some(&target) = by_name.get(name.as_str()) else {
-            report.unexpected.push(slice.name().to_owned());
-            continue;
-        };
-        if !taken.insert(name.clone()) {
-            // Two names of the file were renamed to one.
-            report.unexpected.push(slice.name().to_owned());
-            continue;
-        }
-        filled.insert(storage::identity(target));
-        match mismatch(&name, &slice, target)? {
-            Some(mismatch) => report.mismatched.push(mismatch),
-            None => copies.push((slice, target)),
-        }
+impl Incoming for TensorSlice<'_> {
+    fn name(&self) -> &str {
+        TensorSlice::name(self)
     }
-    for target in targets {
-        // Every name of a tied tensor counts as there when one is; a missing one is told once.
-        if !filled.insert(storage::identity(target.tensor)) {
-            continue;
-        }
-        let list = if options.is_optional(&target.name) {
-            &mut report.newly_initialized
-        } else {
-            &mut report.missing
-        };
-        list.push(target.name.clone());
-    }
-    Ok((report, copies))
-}
 
-fn mismatch(name: &str, slice: &TensorSlice<'_>, target: &Tensor) -> Result<Option<Mismatch>> {
-    let shape = target
-        .size()
-        .into_iter()
-        .map(|length| usize::try_from(length).unwrap_or(0))
-        .collect();
-    let expected = TensorType {
-        dtype: dtype_of(target.f_kind()?),
-        shape,
-    };
-    let found = TensorType {
-        dtype: Some(slice.dtype()),
-        shape: slice.shape().to_vec(),
-    };
-    let castable = expected
-        .dtype
-        .is_some_and(|expected| can_become(slice.dtype(), expected));
-    if castable && expected.shape == found.shape {
-        return Ok(None);
+    fn tensor_type(&self) -> Result<TensorType> {
+        Ok(TensorType {
+            dtype: Some(self.dtype()),
+            shape: self.shape().to_vec(),
+        })
     }
-    Ok(Some(Mismatch {
-        name: name.to_owned(),
-        expected,
-        found,
-    }))
+
+    fn copy_to(&self, target: &Tensor) -> Result<()> {
+        copy(self, target)
+    }
 }
 
 fn copy(slice: &TensorSlice<'_>, target: &Tensor) -> Result<()> {

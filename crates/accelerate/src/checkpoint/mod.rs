@@ -2,12 +2,15 @@
 //!
 //! [`load_weights`] compares the whole file with the whole module before it copies anything, and
 //! names everything that does not fit at once. [`save_weights`] writes a file that other tools
-//! read; it is whole or absent.
+//! read; it is whole or absent. [`load_state_dict`] and [`state_dict`] do the same in memory.
 
+mod compare;
 mod dtype;
 mod load;
 mod report;
 mod save;
+mod state_dict;
+mod wrappers;
 
 pub use accelerate_formats::{AtomicFile, Metadata, Weights};
 
@@ -15,6 +18,7 @@ pub use self::dtype::{dtype_of, kind_of};
 pub use self::load::{LoadOptions, load_weights};
 pub use self::report::{LoadReport, Mismatch, TensorType};
 pub use self::save::save_weights;
+pub use self::state_dict::{StateDict, load_state_dict, state_dict};
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,9 @@ pub struct LoadReport {
     pub newly_initialized: Vec<String>,
     /// Names of the file that the caller chose to ignore.
     pub ignored: Vec<String>,
+    /// What wrappers had put into the names of the file, such as `module.` or `_orig_mod.`, and
+    /// was taken out of them.
+    pub removed_wrappers: Vec<String>,
 }
 
 impl LoadReport {

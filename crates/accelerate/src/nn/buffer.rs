@@ -2,16 +2,20 @@
 
 use std::fmt;
 
-use accelerate_torch::storage;
-use tch::{Device, Tensor};
+use accelerate_torch::{meta, storage};
+use tch::{Device, Kind, Tensor};
 
-use super::parameter::move_in_place;
-use crate::Result;
+use super::init_scope;
+use super::parameter::empty_like;
+use crate::{Error, Result};
 
 /// A tensor that belongs to a module and is not trained, such as running statistics.
 ///
 /// A clone shares the values. A persistent buffer is part of a checkpoint; one that is not can
 /// be computed again from the configuration.
+///
+/// Within an [`InitScope`](super::InitScope) that includes buffers, a new one is where the scope
+/// says.
 pub struct Buffer {
     tensor: Tensor,
     persistent: bool,
@@ -21,7 +25,7 @@ impl Buffer {
     /// A buffer that checkpoints contain.
     pub fn new(tensor: Tensor) -> Self {
         Self {
-            tensor,
+            tensor: init_scope::buffer(tensor),
             persistent: true,
         }
     }
@@ -29,7 +33,7 @@ impl Buffer {
     /// A buffer that checkpoints leave out.
     pub fn non_persistent(tensor: Tensor) -> Self {
         Self {
-            tensor,
+            tensor: init_scope::buffer(tensor),
             persistent: false,
         }
     }
@@ -49,15 +53,53 @@ impl Buffer {
         storage::identity(&self.tensor)
     }
 
+    /// Whether the buffer has a shape and a type but no values.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn is_meta(&self) -> Result<bool> {
+        Ok(meta::is_meta(&self.tensor)?)
+    }
+
     /// Moves the values; every handle sees the move.
     ///
     /// # Errors
-    /// If the device is absent or out of memory.
+    /// [`Error::OnMeta`] if there are no values. If the device is absent or out of memory.
     pub fn to_device(&self, device: Device) -> Result<()> {
+        if self.is_meta()? {
+            return Err(Error::OnMeta {
+                operation: "Buffer::to_device",
+                names: vec![format!("a buffer of shape {:?}", self.tensor.size())],
+            });
+        }
         if self.tensor.device() == device {
             return Ok(());
         }
-        move_in_place(&self.tensor, device)
+        self.convert(|tensor| tensor.f_to_device(device))
+    }
+
+    /// Converts the values to another type; every handle sees the change.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn to_kind(&self, kind: Kind) -> Result<()> {
+        if self.tensor.f_kind()? == kind {
+            return Ok(());
+        }
+        self.convert(|tensor| tensor.f_to_kind(kind))
+    }
+
+    /// A buffer with memory of undefined content in the place of this one.
+    pub(super) fn materialized(&self, device: Device) -> Result<Self> {
+        Ok(Self {
+            tensor: empty_like(&self.tensor, device)?,
+            persistent: self.persistent,
+        })
+    }
+
+    fn convert(&self, convert: impl Fn(&Tensor) -> Result<Tensor, tch::TchError>) -> Result<()> {
+        let values = tch::no_grad(|| convert(&self.tensor))?;
+        Ok(storage::alias(&self.tensor, &values)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Dropout.
 
+use accelerate_plan::config::python_float;
 use tch::Tensor;
 
 use super::{Forward, Module, ModuleState};
@@ -15,6 +16,7 @@ use crate::{Error, Result};
 /// # Source
 /// `torch.nn.Dropout`, with the same draws from libtorch's generator.
 #[derive(Debug, Clone, Module)]
+#[module(extra_repr = Self::sizes)]
 pub struct Dropout {
     #[module(skip)]
     p: f64,
@@ -38,6 +40,10 @@ impl Dropout {
             p,
             state: ModuleState::default(),
         })
+    }
+
+    fn sizes(&self) -> String {
+        format!("p={}, inplace=False", python_float(self.p))
     }
 
     /// The probability that counts now: `p` in training mode, else 0.

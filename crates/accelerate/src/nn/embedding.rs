@@ -16,6 +16,7 @@ use crate::Result;
 /// # Source
 /// `torch.nn.Embedding`.
 #[derive(Debug, Clone, Module)]
+#[module(extra_repr = Self::sizes)]
 pub struct Embedding {
     /// The table.
     pub weight: Parameter,
@@ -56,6 +57,15 @@ impl Embedding {
     /// The row for padding, where there is one.
     pub fn padding_idx(&self) -> Option<i64> {
         self.padding_idx
+    }
+
+    fn sizes(&self) -> String {
+        let sizes: Vec<String> = self.weight.shape().iter().map(i64::to_string).collect();
+        let padding = self
+            .padding_idx
+            .map(|row| format!(", padding_idx={row}"))
+            .unwrap_or_default();
+        sizes.join(", ") + &padding
     }
 
     fn build(rows: i64, width: i64, padding_idx: Option<i64>, factory: &Factory) -> Result<Self> {

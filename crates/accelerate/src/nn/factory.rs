@@ -1,8 +1,9 @@
 //! Where and in which type new tensors are made.
 
+use accelerate_torch::meta;
 use tch::{Device, Kind, Tensor};
 
-use super::Init;
+use super::{Init, init_scope};
 use crate::Result;
 
 /// How the parameters of a new module are made: device, type and first values.
@@ -16,6 +17,7 @@ pub struct Factory {
     device: Device,
     kind: Kind,
     init: Init,
+    without_memory: bool,
 }
 
 impl Factory {
@@ -25,6 +27,19 @@ impl Factory {
             device,
             kind,
             init: Init::Layer,
+            without_memory: false,
+        }
+    }
+
+    /// The same factory with parameters on the meta device, which have a shape and a type but no
+    /// memory; buffers have values on [`device`](Self::device) as before.
+    ///
+    /// [`init_empty_weights`](super::init_empty_weights) does this to every factory in its scope.
+    #[must_use]
+    pub fn on_meta(self) -> Self {
+        Self {
+            without_memory: true,
+            ..self
         }
     }
 
@@ -34,9 +49,14 @@ impl Factory {
         Self { init, ..self }
     }
 
-    /// Where tensors are made.
+    /// Where tensors with values are made.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// Whether parameters are made without memory.
+    pub fn makes_meta(&self) -> bool {
+        init_scope::parameters_on_meta().unwrap_or(self.without_memory)
     }
 
     /// The type of parameters.
@@ -44,9 +64,13 @@ impl Factory {
         self.kind
     }
 
-    /// Which first values parameters get.
+    /// Which first values parameters get; none where they have no memory.
     pub fn init(&self) -> Init {
-        self.init
+        if self.makes_meta() {
+            Init::Skip
+        } else {
+            self.init
+        }
     }
 
     /// A new tensor whose values are not set.
@@ -54,7 +78,11 @@ impl Factory {
     /// # Errors
     /// If the shape is negative, the device is absent, or memory is short.
     pub fn empty(&self, shape: &[i64]) -> Result<Tensor> {
-        Ok(Tensor::f_empty(shape, (self.kind, self.device))?)
+        if self.makes_meta() {
+            return Ok(meta::empty(shape, self.kind)?);
+        }
+        let device = init_scope::parameter_device().unwrap_or(self.device);
+        Ok(Tensor::f_empty(shape, (self.kind, device))?)
     }
 }
 

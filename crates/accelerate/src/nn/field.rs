@@ -1,11 +1,13 @@
 //! What a field of a module can be.
 
+use indexmap::IndexMap;
+
 use super::{Buffer, Member, MemberMut, Module, Parameter};
 
 /// A type that a field of a module can have.
 ///
 /// It is implemented for [`Parameter`], [`Buffer`], every [`Module`](trait@Module) (lists and maps of
-/// modules are modules too), lists of parameters, and options of all of these: an absent member
+/// modules are modules too), lists and maps of parameters, lists of buffers, and options of all of these: an absent member
 /// is not listed. The derive asks it of every field that is neither the `ModuleState` nor skipped,
 /// so a forgotten parameter cannot slip through:
 ///
@@ -104,16 +106,38 @@ impl<F: ModuleField> ModuleField for Option<F> {
     }
 }
 
-impl ModuleField for Vec<Parameter> {
+macro_rules! tensor_list {
+    ($($variant:ident)*) => {$(
+        /// As PyTorch's lists of these: members are named by the field and their place.
+        impl ModuleField for Vec<$variant> {
+            fn visit<'m>(&'m self, name: &str, visit: &mut dyn FnMut(&str, Member<'m>)) {
+                for (index, item) in self.iter().enumerate() {
+                    visit(&format!("{name}.{index}"), Member::$variant(item));
+                }
+            }
+
+            fn visit_mut<'m>(&'m mut self, name: &str, visit: &mut dyn FnMut(&str, MemberMut<'m>)) {
+                for (index, item) in self.iter_mut().enumerate() {
+                    visit(&format!("{name}.{index}"), MemberMut::$variant(item));
+                }
+            }
+        }
+    )*};
+}
+
+tensor_list!(Parameter Buffer);
+
+/// As PyTorch's `ParameterDict`: members are named by the field and their key.
+impl ModuleField for IndexMap<String, Parameter> {
     fn visit<'m>(&'m self, name: &str, visit: &mut dyn FnMut(&str, Member<'m>)) {
-        for (index, parameter) in self.iter().enumerate() {
-            visit(&format!("{name}.{index}"), Member::Parameter(parameter));
+        for (key, parameter) in self {
+            visit(&format!("{name}.{key}"), Member::Parameter(parameter));
         }
     }
 
     fn visit_mut<'m>(&'m mut self, name: &str, visit: &mut dyn FnMut(&str, MemberMut<'m>)) {
-        for (index, parameter) in self.iter_mut().enumerate() {
-            visit(&format!("{name}.{index}"), MemberMut::Parameter(parameter));
+        for (key, parameter) in self {
+            visit(&format!("{name}.{key}"), MemberMut::Parameter(parameter));
         }
     }
 }

@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use tch::Tensor;
 
+use super::backward_hook::BackwardPass;
+use super::hook::Hooks;
 use super::{Hook, HookId, Module};
 use crate::Result;
 use crate::tree::Tree;
@@ -39,26 +41,35 @@ pub trait Forward: Module {
     where
         Self: Sized,
     {
-        let mut input = input.into_input();
-        let Some(hooks) = self.state().and_then(|state| state.hooks()) else {
-            return self.forward(input);
-        };
-        let mut pass = Pass {
-            module: self,
-            hooks: &hooks,
-            running: 0..0,
-        };
-        for (_, hook) in hooks.iter() {
-            hook.before_forward(self, &mut input)?;
-            pass.running.end += 1;
+        let input = input.into_input();
+        match self.state().and_then(|state| state.hooks()) {
+            None => self.forward(input),
+            Some(hooks) => with_hooks(self, input, &hooks),
         }
-        let mut output = self.forward(input)?;
-        for (_, hook) in hooks.iter() {
-            pass.running.start += 1;
-            hook.after_forward(self, &mut output)?;
-        }
-        Ok(output)
     }
+}
+
+/// The forward pass with hooks around it, and those for the backward pass tied into the graph.
+fn with_hooks<M: Forward>(module: &M, mut input: M::Input, hooks: &Hooks) -> Result<M::Output> {
+    let mut pass = Pass {
+        module,
+        hooks: &hooks.forward,
+        running: 0..0,
+    };
+    for (_, hook) in &hooks.forward {
+        hook.before_forward(module, &mut input)?;
+        pass.running.end += 1;
+    }
+    let backward = BackwardPass::begin(module.class_name(), &hooks.backward, &mut input)?;
+    let mut output = module.forward(input)?;
+    for (_, hook) in &hooks.forward {
+        pass.running.start += 1;
+        hook.after_forward(module, &mut output)?;
+    }
+    if let Some(backward) = backward {
+        backward.end(&mut output)?;
+    }
+    Ok(output)
 }
 
 /// The hooks that have begun and not ended; the rest of them is told when the pass breaks off.

@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::Module;
+use super::{BackwardHook, Module};
 use crate::Result;
 use crate::tree::Tree;
 
@@ -50,11 +51,22 @@ pub struct HookId(u64);
 #[derive(Clone, Default)]
 pub struct ModuleState(Rc<Shared>);
 
-type Hooks = Rc<Vec<(HookId, Rc<dyn Hook>)>>;
+/// The hooks of one module, in the order they were added.
+#[derive(Clone, Default)]
+pub(super) struct Hooks {
+    pub(super) forward: Vec<(HookId, Rc<dyn Hook>)>,
+    pub(super) backward: Vec<(HookId, Arc<dyn BackwardHook>)>,
+}
+
+impl Hooks {
+    fn len(&self) -> usize {
+        self.forward.len() + self.backward.len()
+    }
+}
 
 struct Shared {
     training: Cell<bool>,
-    hooks: RefCell<Option<Hooks>>,
+    hooks: RefCell<Option<Rc<Hooks>>>,
     next: Cell<u64>,
 }
 
@@ -85,30 +97,50 @@ impl ModuleState {
     /// `register_forward_pre_hook` and `register_forward_hook` in one. As in PyTorch, hooks run in
     /// the order they were added, before and after the forward pass alike.
     pub fn add_hook(&self, hook: Rc<dyn Hook>) -> HookId {
-        let id = HookId(self.0.next.replace(self.0.next.get() + 1));
-        let mut hooks = self.0.hooks.borrow_mut();
-        Rc::make_mut(hooks.get_or_insert_default()).push((id, hook));
-        id
+        self.add(|hooks, id| hooks.forward.push((id, hook)))
+    }
+
+    /// Adds a hook around the backward pass after those that are there.
+    ///
+    /// # Source
+    /// `register_full_backward_pre_hook` and `register_full_backward_hook` in one; see
+    /// [`BackwardHook`].
+    pub fn add_backward_hook(&self, hook: Arc<dyn BackwardHook>) -> HookId {
+        self.add(|hooks, id| hooks.backward.push((id, hook)))
     }
 
     /// Removes a hook; false where it was removed before.
     pub fn remove_hook(&self, id: HookId) -> bool {
         let mut slot = self.0.hooks.borrow_mut();
-        let Some(hooks) = slot.as_mut() else {
+        let Some(shared) = slot.as_mut() else {
             return false;
         };
+        let hooks = Rc::make_mut(shared);
         let before = hooks.len();
-        Rc::make_mut(hooks).retain(|(other, _)| *other != id);
-        let removed = hooks.len() < before;
-        if hooks.is_empty() {
+        hooks.forward.retain(|(other, _)| *other != id);
+        hooks.backward.retain(|(other, _)| *other != id);
+        let left = hooks.len();
+        if left == 0 {
             *slot = None;
         }
-        removed
+        left < before
+    }
+
+    /// The same number for two states exactly where they belong to one module and its clones.
+    pub(super) fn identity(&self) -> usize {
+        Rc::as_ptr(&self.0).addr()
     }
 
     /// The hooks as they are now, or none.
-    pub(crate) fn hooks(&self) -> Option<Hooks> {
+    pub(super) fn hooks(&self) -> Option<Rc<Hooks>> {
         self.0.hooks.borrow().clone()
+    }
+
+    fn add(&self, push: impl FnOnce(&mut Hooks, HookId)) -> HookId {
+        let id = HookId(self.0.next.replace(self.0.next.get() + 1));
+        let mut hooks = self.0.hooks.borrow_mut();
+        push(Rc::make_mut(hooks.get_or_insert_default()), id);
+        id
     }
 }
 

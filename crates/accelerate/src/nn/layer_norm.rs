@@ -1,5 +1,6 @@
 //! Layer normalisation.
 
+use accelerate_plan::config::python_float;
 use tch::Tensor;
 
 use super::{Factory, Forward, Init, Module, ModuleState, Parameter, init};
@@ -16,6 +17,7 @@ use crate::Result;
 /// # Source
 /// `torch.nn.LayerNorm` over one dimension.
 #[derive(Debug, Clone, Module)]
+#[module(extra_repr = Self::sizes)]
 pub struct LayerNorm {
     /// The scale of each value.
     pub weight: Parameter,
@@ -44,6 +46,18 @@ impl LayerNorm {
             eps,
             state: ModuleState::default(),
         })
+    }
+}
+
+impl LayerNorm {
+    fn sizes(&self) -> String {
+        let width: Vec<String> = self.weight.shape().iter().map(i64::to_string).collect();
+        let bias = if self.bias.is_some() { "True" } else { "False" };
+        format!(
+            "({},), eps={}, elementwise_affine=True, bias={bias}",
+            width.join(", "),
+            python_float(self.eps)
+        )
     }
 }
 

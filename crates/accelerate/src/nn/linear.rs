@@ -17,6 +17,7 @@ use crate::Result;
 /// # Source
 /// `torch.nn.Linear`.
 #[derive(Debug, Clone, Module)]
+#[module(extra_repr = Self::sizes)]
 pub struct Linear {
     /// The map.
     pub weight: Parameter,
@@ -65,6 +66,16 @@ impl Linear {
             bias: None,
             state: ModuleState::default(),
         })
+    }
+}
+
+impl Linear {
+    fn sizes(&self) -> String {
+        let bias = if self.bias.is_some() { "True" } else { "False" };
+        match self.weight.shape().as_slice() {
+            [output, input] => format!("in_features={input}, out_features={output}, bias={bias}"),
+            shape => format!("weight={shape:?}, bias={bias}"),
+        }
     }
 }
 

@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | [`Module`], [`Member`], [`ModuleField`] | the tree: what a module is made of, and the walks over it |
 //! | [`Forward`], [`IntoInput`] | calling a module |
-//! | [`ModuleState`], [`Hook`] | mode and hooks of one module |
+//! | [`ModuleState`], [`Hook`], [`BackwardHook`] | mode and hooks of one module |
+//! | [`Layer`], [`Sequential`] | modules whose type is chosen at run time, one after another |
+//! | [`init_empty_weights`], [`InitScope`] | models without memory, to be filled later |
 //! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
 //! | [`Factory`], [`Init`] | where, in which type and with which values new tensors are made |
 //! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`] | layers |
@@ -54,22 +56,30 @@
 mod activation;
 mod alibi;
 mod attention;
+mod backward_hook;
 mod buffer;
+mod display;
 mod dropout;
 mod embedding;
 mod factory;
 mod field;
+mod find;
 mod forward;
 mod hook;
 pub mod init;
+mod init_scope;
+mod layer;
 mod layer_norm;
 mod linear;
 mod list;
 mod module;
 mod moe;
+mod moves;
 mod parameter;
 mod rms_norm;
 mod rotary;
+mod sequential;
+mod ties;
 mod var_store;
 mod walk;
 
@@ -79,7 +89,9 @@ pub use accelerate_derive::Module;
 pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
 pub use self::alibi::{alibi_biases, alibi_slopes};
 pub use self::attention::{Attention, scaled_dot_product_attention};
+pub use self::backward_hook::BackwardHook;
 pub use self::buffer::Buffer;
+pub use self::display::ModuleText;
 pub use self::dropout::Dropout;
 pub use self::embedding::Embedding;
 pub use self::factory::Factory;
@@ -87,6 +99,8 @@ pub use self::field::ModuleField;
 pub use self::forward::{Forward, IntoInput};
 pub use self::hook::{Hook, HookId, ModuleState};
 pub use self::init::Init;
+pub use self::init_scope::{InitScope, init_empty_weights, shapes_only};
+pub use self::layer::Layer;
 pub use self::layer_norm::LayerNorm;
 pub use self::linear::Linear;
 pub use self::module::{AsModule, Member, MemberMut, Module};
@@ -94,9 +108,13 @@ pub use self::moe::{MixtureOfExperts, Routes, load_balancing_loss};
 pub use self::parameter::Parameter;
 pub use self::rms_norm::RmsNorm;
 pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
+pub use self::sequential::Sequential;
 pub use self::var_store::VarStoreModel;
 
-pub(crate) use self::walk::{buffers as all_buffers, parameters as all_parameters};
+pub(crate) use self::moves::require_values;
+pub(crate) use self::walk::{
+    buffers as all_buffers, parameters as all_parameters, state as all_state,
+};
 
 #[cfg(test)]
 mod layer_tests;

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use accelerate_torch::{autograd, storage};
+use accelerate_torch::{autograd, meta, storage};
 use tch::{Device, Kind, Tensor};
 
-use crate::Result;
+use super::init_scope;
+use crate::{Error, Result};
 
 /// A tensor that a module trains.
 ///
@@ -40,7 +41,14 @@ impl Parameter {
     }
 
     /// A parameter on this tensor, which keeps its gradient settings.
+    ///
+    /// Within an [`InitScope`](super::InitScope) the parameter is where the scope says instead.
     pub fn from_tensor(tensor: Tensor) -> Self {
+        Self::on(init_scope::parameter(tensor))
+    }
+
+    /// A parameter on exactly this tensor.
+    fn on(tensor: Tensor) -> Self {
         Self {
             form: Form::Dense(tensor),
         }
@@ -59,8 +67,17 @@ impl Parameter {
     /// The value as one tensor of the parameter's shape. Without a copy where it is kept so.
     ///
     /// # Errors
+    /// [`Error::OnMeta`] if there are no values, outside of [`shapes_only`](super::shapes_only).
     /// If the value has to be computed and that fails.
     pub fn dense(&self) -> Result<Tensor> {
+        if !init_scope::computes_shapes() {
+            self.require_values("Parameter::dense")?;
+        }
+        self.whole()
+    }
+
+    /// The value as one tensor, which may be on the meta device.
+    fn whole(&self) -> Result<Tensor> {
         match &self.form {
             Form::Dense(tensor) => Ok(tensor.shallow_clone()),
         }
@@ -73,9 +90,11 @@ impl Parameter {
     /// - `input`: `[.., in]`, output: `[.., out]`
     ///
     /// # Errors
-    /// If the shapes, types or devices do not fit.
+    /// [`Error::OnMeta`] if this parameter has no values and the input has. If the shapes, types
+    /// or devices do not fit.
     pub fn linear(&self, input: &Tensor, bias: Option<&Self>) -> Result<Tensor> {
-        let bias = bias.map(Self::dense).transpose()?;
+        self.require_values_for(input, "Parameter::linear")?;
+        let bias = bias.map(Self::whole).transpose()?;
         match &self.form {
             Form::Dense(weight) => Ok(input.f_linear(weight, bias.as_ref())?),
         }
@@ -90,8 +109,10 @@ impl Parameter {
     /// - `ids`: `[..]` of int64 or int32, output: `[.., width]`
     ///
     /// # Errors
-    /// If an id is out of range, or types or devices do not fit.
+    /// [`Error::OnMeta`] if this parameter has no values and the ids have. If an id is out of
+    /// range, or types or devices do not fit.
     pub fn embedding(&self, ids: &Tensor, padding_idx: Option<i64>) -> Result<Tensor> {
+        self.require_values_for(ids, "Parameter::embedding")?;
         // libtorch takes -1 for "no padding row".
         let padding_idx = padding_idx.unwrap_or(-1);
         match &self.form {
@@ -128,29 +149,102 @@ impl Parameter {
         Ok(())
     }
 
+    /// Whether the parameter has a shape and a type but no values.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn is_meta(&self) -> Result<bool> {
+        Ok(meta::is_meta(self.tensor())?)
+    }
+
+    /// Takes the gradient away, which frees its memory.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn zero_grad(&self) -> Result<()> {
+        Ok(autograd::set_grad(self.tensor(), None)?)
+    }
+
     /// Moves the values and the gradient; every handle sees the move.
     ///
     /// # Errors
-    /// If the device is absent or out of memory.
+    /// [`Error::OnMeta`] if there are no values. If the device is absent or out of memory.
     pub fn to_device(&self, device: Device) -> Result<()> {
-        let tensor = self.tensor();
-        if tensor.device() == device {
+        self.require_values("Parameter::to_device")?;
+        if self.tensor().device() == device {
             return Ok(());
         }
-        let gradient = autograd::grad(tensor)?
-            .map(|gradient| gradient.f_to_device(device))
-            .transpose()?;
-        // A gradient has to be where its parameter is, so it leaves before the parameter moves.
+        self.convert(|tensor| tensor.f_to_device(device))
+    }
+
+    /// Converts the values and the gradient to another type; every handle sees the change.
+    ///
+    /// # Errors
+    /// If memory is short, or values that are trained are to become integers.
+    pub fn to_kind(&self, kind: Kind) -> Result<()> {
+        if self.tensor().f_kind()? == kind {
+            return Ok(());
+        }
+        if self.requires_grad() && !is_floating(kind) {
+            return Err(Error::Argument {
+                operation: "Parameter::to_kind",
+                expected: "a floating-point type for a parameter that is trained".to_owned(),
+                found: format!("`{kind:?}`"),
+            });
+        }
+        self.convert(|tensor| tensor.f_to_kind(kind))
+    }
+
+    /// A parameter with memory of undefined content in the place of this one.
+    pub(super) fn materialized(&self, device: Device) -> Result<Self> {
+        let new = Self::on(empty_like(self.tensor(), device)?);
+        new.set_requires_grad(self.requires_grad())?;
+        Ok(new)
+    }
+
+    fn convert(&self, convert: impl Fn(&Tensor) -> Result<Tensor, tch::TchError>) -> Result<()> {
+        let tensor = self.tensor();
+        let gradient = autograd::grad(tensor)?;
+        // Both before either changes: where memory is short, all stays as it was.
+        let (values, gradient) = tch::no_grad(|| -> Result<_> {
+            let gradient = gradient.as_ref().map(&convert).transpose()?;
+            Ok((convert(tensor)?, gradient))
+        })?;
+        // A gradient has to be like its parameter, so it leaves before the parameter changes.
         autograd::set_grad(tensor, None)?;
-        move_in_place(tensor, device)?;
+        storage::alias(tensor, &values)?;
         Ok(autograd::set_grad(tensor, gradient.as_ref())?)
+    }
+
+    /// An error where an operation would compute with values that are not there.
+    fn require_values(&self, operation: &'static str) -> Result<()> {
+        if self.is_meta()? {
+            return Err(self.without_values(operation));
+        }
+        Ok(())
+    }
+
+    /// As [`require_values`](Self::require_values), unless the input has none either: then the
+    /// operation computes shapes.
+    fn require_values_for(&self, input: &Tensor, operation: &'static str) -> Result<()> {
+        if self.is_meta()? && !meta::is_meta(input)? {
+            return Err(self.without_values(operation));
+        }
+        Ok(())
+    }
+
+    fn without_values(&self, operation: &'static str) -> Error {
+        Error::OnMeta {
+            operation,
+            names: vec![format!("a parameter of shape {:?}", self.shape())],
+        }
     }
 }
 
 impl Clone for Parameter {
     fn clone(&self) -> Self {
         match &self.form {
-            Form::Dense(tensor) => Self::from_tensor(tensor.shallow_clone()),
+            Form::Dense(tensor) => Self::on(tensor.shallow_clone()),
         }
     }
 }
@@ -165,10 +259,24 @@ impl fmt::Debug for Parameter {
     }
 }
 
-/// Puts a tensor's values onto a device; every handle sees them there.
-pub(super) fn move_in_place(tensor: &Tensor, device: Device) -> Result<()> {
-    let moved = tch::no_grad(|| tensor.f_to_device(device))?;
-    Ok(storage::alias(tensor, &moved)?)
+/// A tensor of the same shape and type with memory of undefined content.
+pub(super) fn empty_like(tensor: &Tensor, device: Device) -> Result<Tensor> {
+    Ok(Tensor::f_empty(tensor.size(), (tensor.f_kind()?, device))?)
+}
+
+/// Whether values of this kind are real numbers with a fraction.
+pub(super) fn is_real(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Half
+            | Kind::Float
+            | Kind::Double
+            | Kind::BFloat16
+            | Kind::Float8e5m2
+            | Kind::Float8e4m3fn
+            | Kind::Float8e5m2fnuz
+            | Kind::Float8e4m3fnuz
+    )
 }
 
 /// Whether values of this kind can have gradients.

@@ -93,7 +93,7 @@ impl<N: ModuleT> VarStoreModel<N> {
     }
 }
 
-impl<N> Module for VarStoreModel<N> {
+impl<N: 'static> Module for VarStoreModel<N> {
     fn class_name(&self) -> &'static str {
         "VarStoreModel"
     }
@@ -121,7 +121,7 @@ impl<N> Module for VarStoreModel<N> {
     }
 }
 
-impl<N: ModuleT> Forward for VarStoreModel<N> {
+impl<N: ModuleT + 'static> Forward for VarStoreModel<N> {
     type Input = Tensor;
     type Output = Tensor;
 

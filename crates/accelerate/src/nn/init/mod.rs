@@ -1,11 +1,32 @@
 //! First values of parameters, drawn from libtorch's own generator as PyTorch draws them.
 //!
 //! With the same seed, the same layers made in the same order have the same values in both.
-//! A fresh parameter can be given, trained or not: nothing is recorded for gradients.
+//! A fresh parameter can be given, trained or not: nothing is recorded for gradients. A tensor on
+//! the meta device is left as it is, and draws no numbers.
+//!
+//! | function | values |
+//! | --- | --- |
+//! | [`constant`], [`zeros`], [`ones`], [`zero_row`] | the same everywhere |
+//! | [`eye`], [`dirac`] | layers that pass their input on |
+//! | [`uniform`], [`normal`], [`trunc_normal`] | drawn from a distribution |
+//! | [`xavier_uniform`], [`xavier_normal`] | drawn so that values keep their size both ways |
+//! | [`kaiming_uniform`], [`kaiming_uniform_for`], [`kaiming_normal_for`] | drawn so that values keep their size one way, through a [`Nonlinearity`] |
+//! | [`orthogonal`], [`sparse`] | matrices of a special form |
+
+mod fan;
+mod patterns;
+mod trunc_normal;
 
 use tch::Tensor;
 
-use crate::{Error, Result};
+use crate::Result;
+
+pub use self::fan::{
+    Fan, Nonlinearity, fan_in, fan_out, kaiming_normal_for, kaiming_uniform, kaiming_uniform_for,
+    xavier_normal, xavier_uniform,
+};
+pub use self::patterns::{dirac, eye, orthogonal, sparse};
+pub use self::trunc_normal::trunc_normal;
 
 /// Which first values a [`Factory`](super::Factory) gives to parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -51,6 +72,22 @@ pub fn constant(tensor: &Tensor, value: f64) -> Result<()> {
     Ok(())
 }
 
+/// Fills with zeros.
+///
+/// # Errors
+/// None that is known.
+pub fn zeros(tensor: &Tensor) -> Result<()> {
+    constant(tensor, 0.0)
+}
+
+/// Fills with ones.
+///
+/// # Errors
+/// None that is known.
+pub fn ones(tensor: &Tensor) -> Result<()> {
+    constant(tensor, 1.0)
+}
+
 /// Fills the row `row` with zeros.
 ///
 /// # Errors
@@ -58,38 +95,4 @@ pub fn constant(tensor: &Tensor, value: f64) -> Result<()> {
 pub fn zero_row(tensor: &Tensor, row: i64) -> Result<()> {
     let _same = tch::no_grad(|| tensor.f_select(0, row)?.f_fill_(0.0))?;
     Ok(())
-}
-
-/// Kaiming's uniform distribution for a leaky rectifier of slope `a`: within
-/// `± sqrt(6 / ((1 + a²) · fan_in))`.
-///
-/// # Shapes
-/// `[out, in, ..]`: the fan-in is the number of values behind each output.
-///
-/// # Errors
-/// [`Error::Argument`] for a tensor of fewer than two dimensions.
-///
-/// # Source
-/// `torch.nn.init.kaiming_uniform_` with its defaults.
-pub fn kaiming_uniform(tensor: &Tensor, a: f64) -> Result<()> {
-    // Step by step as PyTorch computes it, so that the bound is the same to the last bit.
-    let gain = (2.0 / (1.0 + a * a)).sqrt();
-    let std = gain / (fan_in(tensor)? as f64).sqrt();
-    let bound = 3.0_f64.sqrt() * std;
-    uniform(tensor, -bound, bound)
-}
-
-/// The number of input values behind each output of a weight `[out, in, ..]`.
-///
-/// # Errors
-/// [`Error::Argument`] for a tensor of fewer than two dimensions.
-pub fn fan_in(tensor: &Tensor) -> Result<i64> {
-    match tensor.size().as_slice() {
-        [_, inputs @ ..] if !inputs.is_empty() => Ok(inputs.iter().product()),
-        shape => Err(Error::Argument {
-            operation: "fan_in",
-            expected: "a weight of at least two dimensions".to_owned(),
-            found: format!("the shape {shape:?}"),
-        }),
-    }
 }
