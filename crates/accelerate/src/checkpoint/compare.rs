@@ -17,6 +17,12 @@ pub(super) trait Incoming {
     /// The name it comes under.
     fn name(&self) -> &str;
 
+    /// Whether it is another name of something that comes in too: it is taken where the module
+    /// lacks a value, and not missed elsewhere.
+    fn is_spare(&self) -> bool {
+        false
+    }
+
     /// Its type and shape.
     fn tensor_type(&self) -> Result<TensorType>;
 
@@ -97,7 +103,12 @@ pub(super) fn compare<'i, 'm, I: Incoming>(
     let mut copies = Vec::with_capacity(incoming.len());
     let mut taken = HashSet::new();
     let mut filled = HashSet::new();
+    let mut spare = Vec::new();
     for (item, reading) in incoming.iter().zip(readings) {
+        if item.is_spare() {
+            spare.push((item, reading));
+            continue;
+        }
         let Reading::Name(name) = reading else {
             report.ignored.push(item.name().to_owned());
             continue;
@@ -115,6 +126,16 @@ pub(super) fn compare<'i, 'm, I: Incoming>(
         match mismatch(&name, item, target)? {
             Some(mismatch) => report.mismatched.push(mismatch),
             None => copies.push((item, target)),
+        }
+    }
+    for (item, reading) in spare {
+        if let Reading::Name(name) = reading
+            && let Some(&target) = by_name.get(name.as_str())
+            && !filled.contains(&storage::identity(target))
+            && mismatch(&name, item, target)?.is_none()
+        {
+            filled.insert(storage::identity(target));
+            copies.push((item, target));
         }
     }
     for target in &targets {

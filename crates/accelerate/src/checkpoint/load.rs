@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use accelerate_formats::safetensors::TensorSlice;
-use accelerate_formats::{Dtype, Weights};
+use accelerate_formats::{Dtype, WeightTensor, Weights};
 use accelerate_torch::storage;
 use tch::Tensor;
 
@@ -102,8 +101,8 @@ impl fmt::Debug for LoadOptions<'_> {
 /// Copies weights into the parameters and persistent buffers of a module.
 ///
 /// Values are cast to the module's type and go to its device; they are read from the mapped file
-/// without another copy in between. A tied parameter may stand in the file under any of its
-/// names. Everything is compared before the first copy, so a module is never half loaded for want
+/// without another copy in between, unless a torch file holds a view that is not in row-major
+/// order. A tied parameter may stand in the file under any of its names. Everything is compared before the first copy, so a module is never half loaded for want
 /// of a name.
 ///
 /// What a wrapper around the model added to its names is taken out of them, with a warning: a
@@ -124,7 +123,7 @@ pub fn load_weights(
     options: &LoadOptions<'_>,
 ) -> Result<LoadReport> {
     require_values(module, "load_weights")?;
-    let slices: Vec<TensorSlice<'_>> = weights.tensors().collect();
+    let slices = slices(weights);
     let (report, copies) = compare(module, &slices, options)?;
     if !options.accepts(&report) {
         return Err(Error::WeightsDoNotFit {
@@ -137,25 +136,53 @@ pub fn load_weights(
     Ok(report)
 }
 
-impl Incoming for TensorSlice<'_> {
+/// A tensor of a file under one of its names.
+struct Slice<'w> {
+    name: &'w str,
+    tensor: WeightTensor<'w>,
+    spare: bool,
+}
+
+/// Every tensor under its name, and under those of tensors that were tied to it when it was saved.
+fn slices(weights: &Weights) -> Vec<Slice<'_>> {
+    let own = weights.tensors().map(|tensor| Slice {
+        name: tensor.name(),
+        tensor,
+        spare: false,
+    });
+    let aliases = weights.aliases().filter_map(|(alias, _)| {
+        Some(Slice {
+            name: alias,
+            tensor: weights.find(alias)?,
+            spare: true,
+        })
+    });
+    own.chain(aliases).collect()
+}
+
+impl Incoming for Slice<'_> {
     fn name(&self) -> &str {
-        TensorSlice::name(self)
+        self.name
+    }
+
+    fn is_spare(&self) -> bool {
+        self.spare
     }
 
     fn tensor_type(&self) -> Result<TensorType> {
         Ok(TensorType {
-            dtype: Some(self.dtype()),
-            shape: self.shape().to_vec(),
+            dtype: Some(self.tensor.dtype()),
+            shape: self.tensor.shape().to_vec(),
         })
     }
 
     fn copy_to(&self, target: &Tensor) -> Result<()> {
-        copy(self, target)
+        copy(&self.tensor, target)
     }
 }
 
-fn copy(slice: &TensorSlice<'_>, target: &Tensor) -> Result<()> {
-    if slice.bytes().is_empty() {
+fn copy(slice: &WeightTensor<'_>, target: &Tensor) -> Result<()> {
+    if slice.byte_len() == 0 {
         return Ok(());
     }
     target.shallow_clone().f_copy_(&as_tensor(slice)?)?;
@@ -163,7 +190,7 @@ fn copy(slice: &TensorSlice<'_>, target: &Tensor) -> Result<()> {
 }
 
 /// The bytes of a file as a tensor, where they lie if their address allows it.
-fn as_tensor(slice: &TensorSlice<'_>) -> Result<Tensor> {
+fn as_tensor(slice: &WeightTensor<'_>) -> Result<Tensor> {
     let kind = kind_of(slice.dtype()).ok_or_else(|| unknown_to_libtorch(slice.dtype()))?;
     let lengths = slice.shape().iter().map(|&length| i64::try_from(length));
     let shape = lengths
@@ -173,7 +200,7 @@ fn as_tensor(slice: &TensorSlice<'_>) -> Result<Tensor> {
             expected: "dimensions within a signed 64-bit number".to_owned(),
             found: format!("the shape {:?} of `{}`", slice.shape(), slice.name()),
         })?;
-    let bytes = slice.to_mapped();
+    let bytes = slice.to_owner()?;
     if bytes.is_aligned_to(slice.dtype().alignment()) {
         return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
     }
