@@ -18,6 +18,7 @@ TOLERANCES = {
     "lr": (1e-12, 0.0),
     "params": (1e-6, 1e-8),
     # Sums of many rounded numbers, and values that may lie close to zero.
+    "drawn": (1e-6, 1e-6),
     "first_grad_norms": (1e-5, 1e-7),
     "first_logits": (1e-5, 1e-6),
     "hidden_first_16": (1e-5, 1e-6),

@@ -34,8 +34,8 @@ pub enum Error {
     /// A module has no member of this name.
     #[error(
         "`{class}` has no {what} `{name}`{}; it has {}",
-        nearest.as_ref().map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(),
-        shown_names(known)
+        nearest.as_ref().map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default(),
+        shown(known.iter().map(|name| format!("`{name}`")))
     )]
     NoSuchMember {
         /// The class of the module that was searched.
@@ -68,14 +68,14 @@ pub enum Error {
     #[error(
         "`{operation}` needs values, but {} {} none (meta device); give them memory with \
          `materialize`, then load or set the values",
-        shown_names(names),
-        if names.len() == 1 { "has" } else { "have" }
+        shown(tensors.iter().cloned()),
+        if tensors.len() == 1 { "has" } else { "have" }
     )]
     OnMeta {
         /// What was called.
         operation: &'static str,
-        /// The tensors without values.
-        names: Vec<String>,
+        /// The tensors without values: names in backticks, or descriptions.
+        tensors: Vec<String>,
     },
     /// The names, shapes or types of a state dict are not those of the module.
     #[error("the state dict does not fit `{class}`: {report}")]
@@ -457,18 +457,14 @@ impl Error {
     }
 }
 
-/// Up to ten names, and how many more there are.
-fn shown_names(names: &[String]) -> String {
+/// Up to ten of a list, and how many more there are.
+fn shown(mut all: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN: usize = 10;
-    if names.is_empty() {
+    let shown: Vec<String> = all.by_ref().take(SHOWN).collect();
+    if shown.is_empty() {
         return "none".to_owned();
     }
-    let shown: Vec<String> = names
-        .iter()
-        .take(SHOWN)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    match names.len().saturating_sub(SHOWN) {
+    match all.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

@@ -23,7 +23,7 @@ struct Fixture {
 struct Case {
     name: String,
     shape: Vec<i64>,
-    values: Vec<f32>,
+    drawn: Vec<f32>,
     next: f32,
 }
 
@@ -88,7 +88,7 @@ fn values_and_draws_are_those_of_pytorch() -> Result<()> {
         fill(&case.name, &tensor)?;
         let next = Tensor::f_rand([1], (Kind::Float, Device::Cpu))?;
         let found: Vec<f32> = Vec::try_from(tensor.f_detach()?.f_flatten(0, -1)?)?;
-        assert_close(&case.name, &found, &case.values);
+        assert_close(&case.name, &found, &case.drawn);
         assert_eq!(
             next.double_value(&[0]),
             f64::from(case.next),

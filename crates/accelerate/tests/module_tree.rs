@@ -1,12 +1,8 @@
 //! What can be done to a whole module: ties, moves, names, replacing, state dicts, no memory.
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside of test functions"
-)]
 
 use std::time::{Duration, Instant};
 
-use accelerate::checkpoint::LoadOptions;
+use accelerate::checkpoint::{LoadOptions, Metadata, save_weights};
 use accelerate::indexmap::IndexMap;
 use accelerate::nn::{
     Activation, ActivationFunction, Buffer, Dropout, Embedding, Factory, Forward, Init, InitScope,
@@ -142,7 +138,7 @@ fn a_name_that_is_not_there_is_told_with_those_that_are() -> Result<()> {
         .to_string();
     assert_eq!(
         error,
-        "`Model` has no module `layer.1`, did you mean `layers.1`?; it has `embedding`, `norm`, \
+        "`Model` has no module `layer.1` (did you mean `layers.1`?); it has `embedding`, `norm`, \
          `layers`, `layers.0`, `layers.1`, `head`"
     );
     let error = model.get_parameter("norm.count").unwrap_err();
@@ -569,6 +565,64 @@ fn a_model_without_memory_gets_it_and_is_then_loaded() -> Result<()> {
     assert!(report.fits());
     let ids = Tensor::from_slice(&[0i64, 4]);
     assert_eq!(model.embedding.call(&ids)?, full.embedding.call(&ids)?);
+    Ok(())
+}
+
+#[test]
+fn only_what_a_checkpoint_holds_needs_memory() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let empty = model(&Factory::default().on_meta())?;
+    let error = save_weights(&empty, &path, &Metadata::new()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::OnMeta {
+                operation: "save_weights",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(!path.exists());
+    let full = model(&Factory::default())?;
+    let error = full
+        .load_state_dict(&empty.state_dict()?, &LoadOptions::strict())
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::OnMeta {
+                operation: "load_state_dict",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    // A buffer that no checkpoint holds does not matter.
+    let scratch = || -> Result<Buffer> { Ok(Buffer::non_persistent(Tensor::from(1.0f32))) };
+    let mut full = full;
+    full.norm.scratch = InitScope::meta().include_buffers(true).build(scratch)?;
+    assert!(full.norm.scratch.is_meta()?);
+    full.load_state_dict(&full.state_dict()?, &LoadOptions::strict())?;
+    full.materialize(Device::Cpu)?;
+    assert!(!full.norm.scratch.is_meta()? && !full.norm.scratch.is_persistent());
+    Ok(())
+}
+
+#[test]
+fn types_that_no_file_holds_are_loaded_from_memory() -> Result<()> {
+    let complex = || Parameter::new(Tensor::f_ones([2], (Kind::ComplexDouble, Device::Cpu))?);
+    let layer = |weight| Norm {
+        count: Buffer::new(Tensor::from(0i64)),
+        running: Buffer::new(Tensor::from(0i64)),
+        scratch: Buffer::non_persistent(Tensor::from(0i64)),
+        weight,
+        state: ModuleState::default(),
+    };
+    let state = layer(complex()?).state_dict()?;
+    let report = layer(complex()?).load_state_dict(&state, &LoadOptions::strict())?;
+    assert_eq!(report.loaded, 3);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ def case(name, shape, fill):
     return {
         "name": name,
         "shape": shape,
-        "values": floats(tensor.flatten()),
+        "drawn": floats(tensor.flatten()),
         "next": following,
-        "values_sha256": sha256([tensor]),
+        "drawn_sha256": sha256([tensor]),
     }

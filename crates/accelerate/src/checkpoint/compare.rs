@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use accelerate_torch::storage;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::dtype::{can_become, dtype_of};
 use super::load::LoadOptions;
@@ -25,6 +25,9 @@ pub(super) trait Incoming {
 
     /// Its type and shape.
     fn tensor_type(&self) -> Result<TensorType>;
+
+    /// libtorch's name for its type, where libtorch has the type.
+    fn kind(&self) -> Result<Option<Kind>>;
 
     /// Copies the values.
     fn copy_to(&self, target: &Tensor) -> Result<()>;
@@ -159,8 +162,8 @@ fn mismatch(name: &str, item: &impl Incoming, target: &Tensor) -> Result<Option<
     let found = item.tensor_type()?;
     let castable = match (found.dtype, expected.dtype) {
         (Some(found), Some(expected)) => can_become(found, expected),
-        // Types that no file holds: libtorch knows whether they are the same.
-        _ => false,
+        // Types that no file holds, such as complex numbers of double precision.
+        _ => item.kind()? == Some(target.f_kind()?),
     };
     if castable && expected.shape == found.shape {
         return Ok(None);

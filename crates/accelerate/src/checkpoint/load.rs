@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use accelerate_formats::{Dtype, WeightTensor, Weights};
 use accelerate_torch::storage;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::compare::{Incoming, compare, copy_all};
 use super::dtype::kind_of;
 use super::report::{LoadReport, TensorType};
-use crate::nn::{Module, require_values};
+use crate::nn::{Module, require_state};
 use crate::{Error, Result};
 
 /// Gives the module's name for a name in a file, or `None` for a tensor to be ignored.
@@ -122,7 +122,7 @@ pub fn load_weights(
     weights: &Weights,
     options: &LoadOptions<'_>,
 ) -> Result<LoadReport> {
-    require_values(module, "load_weights")?;
+    require_state(module, "load_weights")?;
     let slices = slices(weights);
     let (report, copies) = compare(module, &slices, options)?;
     if !options.accepts(&report) {
@@ -174,6 +174,10 @@ impl Incoming for Slice<'_> {
             dtype: Some(self.tensor.dtype()),
             shape: self.tensor.shape().to_vec(),
         })
+    }
+
+    fn kind(&self) -> Result<Option<Kind>> {
+        Ok(kind_of(self.tensor.dtype()))
     }
 
     fn copy_to(&self, target: &Tensor) -> Result<()> {

@@ -9,7 +9,7 @@ use accelerate_torch::storage;
 use tch::{Device, Tensor};
 
 use super::dtype::dtype_of;
-use crate::nn::Module;
+use crate::nn::{Module, require_state};
 use crate::{Error, Result};
 
 /// Writes the parameters and persistent buffers of a module as one safetensors file.
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Formats`] if the file cannot be written, [`Error::Argument`] if a tensor has a type
-/// that safetensors files cannot hold.
+/// that safetensors files cannot hold, [`Error::OnMeta`] if one has no values.
 ///
 /// # Source
 /// `save_model` of the `safetensors` package.
@@ -30,6 +30,7 @@ pub fn save_weights(
     path: impl AsRef<Path>,
     metadata: &Metadata,
 ) -> Result<()> {
+    require_state(module, "save_weights")?;
     let metadata = metadata.clone().with("format", "pt");
     let tensors = tensors(module);
     let headers = tensors

@@ -1,12 +1,13 @@
 //! The weights of a module in memory, by name.
 
+use accelerate_torch::meta;
 use indexmap::IndexMap;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::compare::{Incoming, compare, copy_all, tensor_type};
 use super::load::LoadOptions;
 use super::report::{LoadReport, TensorType};
-use crate::nn::{self, Module, require_values};
+use crate::nn::{self, Module, require_state};
 use crate::{Error, Result};
 
 /// Tensors by their names, in order.
@@ -66,7 +67,7 @@ pub fn load_state_dict(
     state: &StateDict,
     options: &LoadOptions<'_>,
 ) -> Result<LoadReport> {
-    require_values(module, "load_state_dict")?;
+    require_state(module, "load_state_dict")?;
     let given: Vec<Given<'_>> = state
         .iter()
         .map(|(name, tensor)| Given { name, tensor })
@@ -78,14 +79,15 @@ pub fn load_state_dict(
             report: Box::new(report),
         });
     }
-    let names: Vec<String> = copies
-        .iter()
-        .filter(|(given, _)| accelerate_torch::meta::is_meta(given.tensor).unwrap_or(true))
-        .map(|(given, _)| given.name.to_owned())
-        .collect();
-    if !names.is_empty() {
+    let mut tensors = Vec::new();
+    for (given, _) in &copies {
+        if meta::is_meta(given.tensor)? {
+            tensors.push(format!("`{}`", given.name));
+        }
+    }
+    if !tensors.is_empty() {
         let operation = "load_state_dict";
-        return Err(Error::OnMeta { operation, names });
+        return Err(Error::OnMeta { operation, tensors });
     }
     copy_all(&copies)?;
     Ok(report)
@@ -104,6 +106,10 @@ impl Incoming for Given<'_> {
 
     fn tensor_type(&self) -> Result<TensorType> {
         tensor_type(self.tensor)
+    }
+
+    fn kind(&self) -> Result<Option<Kind>> {
+        Ok(Some(self.tensor.f_kind()?))
     }
 
     fn copy_to(&self, target: &Tensor) -> Result<()> {

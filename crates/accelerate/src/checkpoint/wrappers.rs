@@ -237,3 +237,76 @@ impl Guess {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(own: &[&str], file: &[&str]) -> Result<Vec<String>, Doubt> {
+        let known = |name: &str| own.contains(&name);
+        let names = resolve(file.iter().copied(), &known, &LoadOptions::strict())?;
+        let shown = names.readings.into_iter().map(|reading| match reading {
+            Reading::Name(name) => name,
+            Reading::Ignored => "-".to_owned(),
+        });
+        Ok(shown.collect())
+    }
+
+    #[test]
+    fn a_wrapper_around_all_is_in_all_names() {
+        let own = ["a.weight", "b.weight"];
+        let wrapped = ["module.a.weight", "module.b.weight"];
+        assert_eq!(read(&own, &wrapped).unwrap(), own);
+        let twice = ["module.module.a.weight", "module.module.b.weight"];
+        assert_eq!(read(&own, &twice).unwrap(), own);
+        // Not all names have it, so it is none.
+        let some = ["module.a.weight", "b.weight"];
+        assert_eq!(read(&own, &some).unwrap(), some);
+    }
+
+    #[test]
+    fn wrappers_around_any_module_may_be_in_some_names() {
+        let own = ["a.weight", "b.c.weight"];
+        for file in [
+            ["a.weight", "b._orig_mod.c.weight"],
+            ["_orig_mod.a.weight", "_orig_mod.b.c.weight"],
+            ["module._orig_mod.a.weight", "module._orig_mod.b.c.weight"],
+            ["_orig_mod.module.a.weight", "_orig_mod.module.b.c.weight"],
+            [
+                "a.weight",
+                "_fsdp_wrapped_module.b._checkpoint_wrapped_module.c.weight",
+            ],
+        ] {
+            assert_eq!(read(&own, &file).unwrap(), own, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_fit_or_belong_to_another_model_stay() {
+        let own = ["module.weight", "weight"];
+        assert_eq!(read(&own, &own).unwrap(), own);
+        let other = ["module.x", "module.y"];
+        assert_eq!(read(&own, &other).unwrap(), other);
+        assert_eq!(read(&own, &[]).unwrap(), [""; 0]);
+        // A tensor may be called `module` itself.
+        assert_eq!(read(&["module"], &["module"]).unwrap(), ["module"]);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        let doubt = read(&["module.weight", "weight"], &["module.weight"]).unwrap_err();
+        assert_eq!(doubt.prefix, "module.");
+        assert_eq!(doubt.readings, ["module.weight", "weight"]);
+    }
+
+    #[test]
+    fn the_callers_names_come_after() {
+        let rename = |name: &str| name.strip_prefix("old.").map(str::to_owned);
+        let options = LoadOptions::strict().with_rename(&rename);
+        let file = ["module.old.weight", "module.step"];
+        let names = resolve(file.into_iter(), &|name| name == "weight", &options).unwrap();
+        let expected = [Reading::Name("weight".to_owned()), Reading::Ignored];
+        assert_eq!(names.readings, expected);
+        assert_eq!(names.removed, ["module."]);
+    }
+}

@@ -69,7 +69,7 @@ impl Buffer {
         if self.is_meta()? {
             return Err(Error::OnMeta {
                 operation: "Buffer::to_device",
-                names: vec![format!("a buffer of shape {:?}", self.tensor.size())],
+                tensors: vec![format!("a buffer of shape {:?}", self.tensor.size())],
             });
         }
         if self.tensor.device() == device {

@@ -111,7 +111,7 @@ pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScali
 pub use self::sequential::Sequential;
 pub use self::var_store::VarStoreModel;
 
-pub(crate) use self::moves::require_values;
+pub(crate) use self::moves::require_state;
 pub(crate) use self::walk::{
     buffers as all_buffers, parameters as all_parameters, state as all_state,
 };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use accelerate_torch::meta;
 use tch::{Device, Kind};
 
 use super::parameter::is_real;
@@ -80,19 +81,34 @@ pub(super) fn materialize(root: &mut dyn Module, device: Device) -> Result<()> {
 
 /// An error that names the tensors without values, if there are any.
 pub(crate) fn require_values(root: &dyn Module, operation: &'static str) -> Result<()> {
-    let mut names = Vec::new();
+    let mut tensors = Vec::new();
     for (name, parameter) in walk::parameters(root) {
         if parameter.is_meta()? {
-            names.push(name);
+            tensors.push(format!("`{name}`"));
         }
     }
     for (name, buffer) in walk::buffers(root) {
         if buffer.is_meta()? {
-            names.push(name);
+            tensors.push(format!("`{name}`"));
         }
     }
-    if names.is_empty() {
+    refuse(operation, tensors)
+}
+
+/// As [`require_values`], for the tensors that a checkpoint holds.
+pub(crate) fn require_state(root: &dyn Module, operation: &'static str) -> Result<()> {
+    let mut tensors = Vec::new();
+    for (name, tensor) in walk::state(root) {
+        if meta::is_meta(tensor)? {
+            tensors.push(format!("`{name}`"));
+        }
+    }
+    refuse(operation, tensors)
+}
+
+fn refuse(operation: &'static str, tensors: Vec<String>) -> Result<()> {
+    if tensors.is_empty() {
         return Ok(());
     }
-    Err(Error::OnMeta { operation, names })
+    Err(Error::OnMeta { operation, tensors })
 }

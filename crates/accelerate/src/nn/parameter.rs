@@ -236,7 +236,7 @@ impl Parameter {
     fn without_values(&self, operation: &'static str) -> Error {
         Error::OnMeta {
             operation,
-            names: vec![format!("a parameter of shape {:?}", self.shape())],
+            tensors: vec![format!("a parameter of shape {:?}", self.shape())],
         }
     }
 }
