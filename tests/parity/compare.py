@@ -20,6 +20,10 @@ TOLERANCES = {
     # Sums of many rounded numbers, and values that may lie close to zero.
     "first_grad_norms": (1e-5, 1e-7),
     "first_logits": (1e-5, 1e-6),
+    "logits": (1e-5, 1e-6),
+    "first_grads": (1e-5, 1e-6),
+    "sums": (1e-6, 1e-7),
+    "scores": (1e-4, 1e-6),
     "hidden_first_16": (1e-5, 1e-6),
     "hidden_sum": (1e-4, 1e-4),
     "pooled_first_16": (1e-5, 1e-6),

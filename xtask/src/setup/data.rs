@@ -1,4 +1,5 @@
-//! What the demo works on: a small pretrained model and rated sentences from film reviews.
+//! What the examples work on: a small pretrained model, rated sentences from film reviews, and
+//! books.
 
 use std::path::Path;
 
@@ -59,12 +60,47 @@ const REVIEWS: Data = Data {
     )),
 };
 
+/// Two books, a play and the proceedings of a workshop, all free of copyright: the Canterbury
+/// corpus, which a compression library is tested with.
+const BOOKS: Data = Data {
+    name: "books",
+    package: Pinned {
+        name: "brotli",
+        version: "1.1.0",
+        sha256: &["81de08ac11bcb85841e440c13611c00b67d3bf82698314928d0b676362546724"],
+        file: PackageFile::Source,
+    },
+    parts: &[
+        Part {
+            from: "Brotli-1.1.0/tests/testdata/alice29.txt",
+            to: "alice29.txt",
+            without: &[],
+        },
+        Part {
+            from: "Brotli-1.1.0/tests/testdata/asyoulik.txt",
+            to: "asyoulik.txt",
+            without: &[],
+        },
+        Part {
+            from: "Brotli-1.1.0/tests/testdata/lcet10.txt",
+            to: "lcet10.txt",
+            without: &[],
+        },
+        Part {
+            from: "Brotli-1.1.0/tests/testdata/plrabn12.txt",
+            to: "plrabn12.txt",
+            without: &[],
+        },
+    ],
+    inner: None,
+};
+
 /// The downloads, pip's copies of them, and what is unpacked.
 const DISK: u64 = 400_000_000;
 
 /// Makes sure that the demo's model and text are there.
 pub(super) fn set_up(workspace: &Workspace) -> Result<(), Failure> {
-    for data in [&MINILM, &REVIEWS] {
+    for data in [&MINILM, &REVIEWS, &BOOKS] {
         let target = workspace.path(".data").join(data.name);
         let installation = Installation::new(target.clone(), &[data.package]);
         if !installation.is_complete() {
