@@ -28,6 +28,13 @@ TOLERANCES = {
     "hidden_sum": (1e-4, 1e-4),
     "pooled_first_16": (1e-5, 1e-6),
     "pooled_sum": (1e-4, 1e-4),
+    "vectors": (1e-5, 1e-6),
+    "similarity": (1e-5, 1e-6),
+    "logits": (1e-5, 1e-5),
+    "seq_relationship_logits": (1e-5, 1e-5),
+    "states": (1e-5, 1e-5),
+    "gradients": (1e-5, 1e-6),
+    "first_values": (1e-6, 1e-6),
 }
 DEFAULT = (1e-6, 0.0)
 #: How many differences of one file are printed.

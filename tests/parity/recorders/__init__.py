@@ -17,6 +17,7 @@ from . import (
     schedules,
     samplers,
     precision,
+    text_models,
     yaml_text,
 )
 
@@ -40,6 +41,7 @@ RECORDERS = {
     "clipping": precision.record_clipping,
     "autocast_bf16": precision.record_autocast,
     "grad_scaler": precision.record_scaler,
+    "text_models": text_models.record,
     "estimate_memory": estimate_memory.record,
     "decoders": decoders.record,
     "generation": generation.record,

@@ -1,0 +1,55 @@
+//! A model of a task, of whichever kind the folder holds.
+//!
+//! ```
+//! use accelerate::nn::Factory;
+//! use accelerate_models::AutoModelForSequenceClassification;
+//!
+//! let error = AutoModelForSequenceClassification::from_folder("nowhere", &Factory::default());
+//! assert!(error.unwrap_err().to_string().contains("config.json"));
+//! ```
+
+use crate::bert::{
+    BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification, BertInput,
+    MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput,
+};
+use crate::t5::{Seq2SeqLMOutput, T5ForConditionalGeneration, T5Input};
+
+crate::auto_model! {
+    /// A model that classifies texts.
+    pub enum AutoModelForSequenceClassification for "sequence classification",
+        forward(BertInput => SequenceClassifierOutput)
+    {
+        /// BERT.
+        Bert(BertForSequenceClassification),
+    }
+}
+
+crate::auto_model! {
+    /// A model that classifies each token of a text.
+    pub enum AutoModelForTokenClassification for "token classification",
+        forward(BertInput => TokenClassifierOutput)
+    {
+        /// BERT.
+        Bert(BertForTokenClassification),
+    }
+}
+
+crate::auto_model! {
+    /// A model that predicts masked tokens.
+    pub enum AutoModelForMaskedLM for "masked language modelling",
+        forward(BertInput => MaskedLMOutput)
+    {
+        /// BERT.
+        Bert(BertForMaskedLM),
+    }
+}
+
+crate::auto_model! {
+    /// A model that reads a text and writes another.
+    pub enum AutoModelForSeq2SeqLM for "sequence to sequence",
+        forward(T5Input => Seq2SeqLMOutput)
+    {
+        /// T5.
+        T5(T5ForConditionalGeneration),
+    }
+}
