@@ -1,5 +1,10 @@
 //! Bars that show how far an epoch is.
 
+<<<<<<< HEAD
+=======
+use std::io::{self, IsTerminal as _};
+
+>>>>>>> 0e87315 (Add the sentiment job without Accelerator, and one with every feature behind a flag)
 use accelerate::Accelerator;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -25,3 +30,16 @@ pub fn bar_of_machine(
         ProgressBar::hidden()
     }
 }
+<<<<<<< HEAD
+=======
+
+/// Warnings of the library go to standard error.
+pub fn start_log() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .without_time()
+        .init();
+}
+>>>>>>> 0e87315 (Add the sentiment job without Accelerator, and one with every feature behind a flag)

@@ -41,8 +41,33 @@ pub fn config_if<C: PretrainedConfig>(file: &ConfigFile, kind: ModelType) -> Res
 macro_rules! auto_model {
     (
         $(#[$meta:meta])*
+        $visibility:vis enum $name:ident for $task:literal, forward($input:ty => $output:ty)
+        {
+            $($(#[$variant_meta:meta])* $variant:ident($model:ty)),+ $(,)?
+        }
+    ) => {
+        $crate::auto_model! {
+            $(#[$meta])*
+            $visibility enum $name for $task {
+                $($(#[$variant_meta])* $variant($model)),+
+            }
+        }
+
+        impl ::accelerate::nn::Forward for $name {
+            type Input = $input;
+            type Output = $output;
+
+            // The hooks are those of the model inside, and run around this.
+            fn forward(&self, input: Self::Input) -> ::accelerate::Result<Self::Output> {
+                match self {
+                    $(Self::$variant(model) => ::accelerate::nn::Forward::forward(model, input)),+
+                }
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
         $visibility:vis enum $name:ident for $task:literal
-        $(, forward($input:ty => $output:ty))?
         {
             $($(#[$variant_meta:meta])* $variant:ident($model:ty)),+ $(,)?
         }
@@ -133,19 +158,5 @@ macro_rules! auto_model {
                 }
             }
         }
-
-        $(
-            impl ::accelerate::nn::Forward for $name {
-                type Input = $input;
-                type Output = $output;
-
-                // The hooks are those of the model inside, and run around this.
-                fn forward(&self, input: Self::Input) -> ::accelerate::Result<Self::Output> {
-                    match self {
-                        $(Self::$variant(model) => ::accelerate::nn::Forward::forward(model, input)),+
-                    }
-                }
-            }
-        )?
     };
 }

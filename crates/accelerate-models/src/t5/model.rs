@@ -105,11 +105,10 @@ impl PretrainedModel for T5ForConditionalGeneration {
             (Some(_), Some(_)) => config.tie_word_embeddings,
             _ => true,
         };
-        Ok(T5Config {
-            tie_word_embeddings: tied,
-            scale_decoder_outputs: Some(config.scale_decoder_outputs()),
-            ..config.clone()
-        })
+        let mut fitted = config.clone();
+        fitted.scale_decoder_outputs = Some(config.scale_decoder_outputs());
+        fitted.tie_word_embeddings = tied;
+        Ok(fitted)
     }
 }
 
