@@ -1,10 +1,7 @@
 //! Bars that show how far an epoch is.
 
-<<<<<<< HEAD
-=======
 use std::io::{self, IsTerminal as _};
 
->>>>>>> 0e87315 (Add the sentiment job without Accelerator, and one with every feature behind a flag)
 use accelerate::Accelerator;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -30,8 +27,6 @@ pub fn bar_of_machine(
         ProgressBar::hidden()
     }
 }
-<<<<<<< HEAD
-=======
 
 /// Warnings of the library go to standard error.
 pub fn start_log() {
@@ -42,4 +37,3 @@ pub fn start_log() {
         .without_time()
         .init();
 }
->>>>>>> 0e87315 (Add the sentiment job without Accelerator, and one with every feature behind a flag)

@@ -1,5 +1,8 @@
 use accelerate::nn::Forward;
-use accelerate_models::generation::{DecoderStep, GenerativeModel, KeyValueCache};
+use accelerate_models::generation::{
+    DecoderStep, GenerateOptions, GenerationConfig, GenerativeModel, KeyValueCache, Prompt,
+    generate,
+};
 use accelerate_models::t5::{T5EncoderInput, T5EncoderModel, T5ForConditionalGeneration, T5Input};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -102,5 +105,31 @@ fn the_same_tokens_are_written_as_by_transformers() {
         let scale = output.logits.abs().max().double_value(&[]);
         let error = (output.logits - logits).abs().max().double_value(&[]);
         assert!(error < TOLERANCE * scale, "{name}: {error:e}");
+    }
+}
+
+#[test]
+fn generation_stops_where_transformers_stops() {
+    let recording = recording();
+    for name in KINDS {
+        let case = &recording["cases"][name];
+        let model: T5ForConditionalGeneration = model(case, spread(&recording, "greedy_spread"));
+        accelerate::nn::Module::train(&model, false);
+        let prompt = Prompt {
+            input_ids: input(case, "input_ids").unwrap(),
+            attention_mask: input(case, "attention_mask"),
+        };
+        let mut config = GenerationConfig::default();
+        config.max_new_tokens = Some(12);
+        config.pad_token_id = Some(0);
+        config.decoder_start_token_id = Some(0);
+        let made = |config: &GenerationConfig| {
+            let made = generate(&model, &prompt, config, GenerateOptions::default());
+            made.unwrap().sequences
+        };
+        assert_eq!(made(&config), integers(&case["greedy"]), "{name}");
+        let ended = &case["greedy_ended"];
+        config.eos_token_id = vec![ended["eos_token_id"].as_i64().unwrap()];
+        assert_eq!(made(&config), integers(&ended["ids"]), "{name}");
     }
 }
