@@ -8,10 +8,14 @@
 //! assert!(error.unwrap_err().to_string().contains("config.json"));
 //! ```
 
+use accelerate::Result;
+use tch::Tensor;
+
 use crate::bert::{
     BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification, BertInput,
     MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput,
 };
+use crate::generation::{DecoderStep, EncoderStates, GenerationProfile, GenerativeModel};
 use crate::t5::{Seq2SeqLMOutput, T5ForConditionalGeneration, T5Input};
 
 crate::auto_model! {
@@ -51,5 +55,25 @@ crate::auto_model! {
     {
         /// T5.
         T5(T5ForConditionalGeneration),
+    }
+}
+
+impl GenerativeModel for AutoModelForSeq2SeqLM {
+    fn generation_profile(&self) -> GenerationProfile {
+        match self {
+            Self::T5(model) => model.generation_profile(),
+        }
+    }
+
+    fn encode(&self, input_ids: &Tensor, attention_mask: Option<&Tensor>) -> Result<EncoderStates> {
+        match self {
+            Self::T5(model) => model.encode(input_ids, attention_mask),
+        }
+    }
+
+    fn next_token_logits(&self, step: &DecoderStep<'_>) -> Result<Tensor> {
+        match self {
+            Self::T5(model) => model.next_token_logits(step),
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use accelerate::nn::{Factory, Module};
+use accelerate::nn::Factory;
 use accelerate_models::bert::{
     BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertForTokenClassification,
 };
