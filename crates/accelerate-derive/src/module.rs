@@ -188,6 +188,7 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
     let state = method(quote!(state), quote!());
     let members = method(quote!(members), quote!(, visit));
     let members_mut = method(quote!(members_mut), quote!(, visit));
+    let batch_norm_sync = method(quote!(batch_norm_sync), quote!());
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics ::accelerate::nn::Module for #ident #type_generics #where_clause {
@@ -211,6 +212,12 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
                 visit: &mut dyn ::core::ops::FnMut(&str, ::accelerate::nn::MemberMut<'member>),
             ) {
                 #members_mut
+            }
+
+            fn batch_norm_sync(
+                &self,
+            ) -> ::core::option::Option<&::accelerate::nn::BatchNormSync> {
+                #batch_norm_sync
             }
         }
     })

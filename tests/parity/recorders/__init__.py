@@ -18,6 +18,8 @@ from . import (
     samplers,
     precision,
     text_models,
+    vision_layers,
+    vision_models,
     yaml_text,
 )
 
@@ -45,4 +47,7 @@ RECORDERS = {
     "estimate_memory": estimate_memory.record,
     "decoders": decoders.record,
     "generation": generation.record,
+    "vision_layers": vision_layers.record,
+    "resnet": vision_models.record_resnet,
+    "vit": vision_models.record_vit,
 }

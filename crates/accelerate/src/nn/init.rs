@@ -79,6 +79,60 @@ pub fn kaiming_uniform(tensor: &Tensor, a: f64) -> Result<()> {
     uniform(tensor, -bound, bound)
 }
 
+/// Kaiming's normal distribution for a rectifier, by the number of values that each input goes
+/// to: a standard deviation of `sqrt(2 / fan_out)`.
+///
+/// # Shapes
+/// `[out, in, ..]`: the fan-out is the number of outputs times the size of the kernel.
+///
+/// # Errors
+/// [`Error::Argument`] for a tensor of fewer than two dimensions.
+///
+/// # Source
+/// `torch.nn.init.kaiming_normal_` with `mode="fan_out"` and `nonlinearity="relu"`.
+pub fn kaiming_normal_fan_out(tensor: &Tensor) -> Result<()> {
+    let fan_out = match tensor.size().as_slice() {
+        [outputs, _, kernel @ ..] => outputs * kernel.iter().product::<i64>(),
+        _ => fan_in(tensor)?,
+    };
+    normal(tensor, 0.0, 2.0_f64.sqrt() / (fan_out as f64).sqrt())
+}
+
+/// The normal distribution without what lies outside of `low..=high`, which is drawn again.
+///
+/// # Errors
+/// [`Error::Argument`] if the range does not reach half a standard deviation to both sides of the
+/// mean, and so most draws would be in vain.
+///
+/// # Source
+/// `torch.nn.init.trunc_normal_`, with the same draws where it redraws too.
+pub fn truncated_normal(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) -> Result<()> {
+    if !(low <= mean - std / 2.0 && mean + std / 2.0 <= high) {
+        return Err(Error::Argument {
+            operation: "truncated_normal",
+            expected: format!("a range around {mean} of half of {std} or more to both sides"),
+            found: format!("{low}..={high}"),
+        });
+    }
+    normal(tensor, mean, std)?;
+    if accelerate_torch::meta::is_meta(tensor)? {
+        return Ok(());
+    }
+    tch::no_grad(|| {
+        loop {
+            let outside = tensor.f_lt(low)?.f_logical_or(&tensor.f_gt(high)?)?;
+            if outside.f_any()?.f_int64_value(&[])? == 0 {
+                return Ok(());
+            }
+            let again = tensor.f_empty_like()?;
+            normal(&again, mean, std)?;
+            tensor
+                .shallow_clone()
+                .f_copy_(&again.f_where_self(&outside, tensor)?)?;
+        }
+    })
+}
+
 /// The number of input values behind each output of a weight `[out, in, ..]`.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Member, MemberMut, Module, ModuleState};
+use super::{BatchNormSync, Member, MemberMut, Module, ModuleState};
 
 /// A list of modules is PyTorch's `ModuleList`: its members are named `0`, `1`, and so on.
 impl<M: Module> Module for Vec<M> {
@@ -66,5 +66,9 @@ impl<M: Module + ?Sized> Module for Box<M> {
 
     fn members_mut<'m>(&'m mut self, visit: &mut dyn FnMut(&str, MemberMut<'m>)) {
         (**self).members_mut(visit);
+    }
+
+    fn batch_norm_sync(&self) -> Option<&BatchNormSync> {
+        (**self).batch_norm_sync()
     }
 }

@@ -12,8 +12,11 @@
 //! | [`ModuleState`], [`Hook`] | mode and hooks of one module |
 //! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
 //! | [`Factory`], [`Init`] | where, in which type and with which values new tensors are made |
-//! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`] | layers |
 //! | [`RmsNorm`], [`RotaryEmbedding`], [`MixtureOfExperts`] | layers of newer language models |
+//! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`], [`Identity`] | layers |
+//! | [`Conv1d`], [`Conv2d`], [`BatchNorm`], [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`Flatten`] | layers for images and signals |
+//! | [`convert_sync_batchnorm`] | batch norms over the batches of all ranks |
+//! | [`Sequential`] | layers of one type in a row |
 //! | [`scaled_dot_product_attention`], [`alibi_biases`] | attention |
 //! | [`VarStoreModel`] | models held in a plain `tch::nn::VarStore` |
 //!
@@ -54,13 +57,17 @@
 mod activation;
 mod alibi;
 mod attention;
+mod batch_norm;
 mod buffer;
+mod convolution;
 mod dropout;
 mod embedding;
 mod factory;
 mod field;
+mod flatten;
 mod forward;
 mod hook;
+mod identity;
 pub mod init;
 mod layer_norm;
 mod linear;
@@ -70,6 +77,8 @@ mod moe;
 mod parameter;
 mod rms_norm;
 mod rotary;
+mod pooling;
+mod sequential;
 mod var_store;
 mod walk;
 
@@ -79,13 +88,22 @@ pub use accelerate_derive::Module;
 pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
 pub use self::alibi::{alibi_biases, alibi_slopes};
 pub use self::attention::{Attention, scaled_dot_product_attention};
+pub use self::batch_norm::{
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, BatchNormSync,
+    convert_sync_batchnorm,
+};
 pub use self::buffer::Buffer;
+pub use self::convolution::{
+    Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, ConvOptions, ConvPadding,
+};
 pub use self::dropout::Dropout;
 pub use self::embedding::Embedding;
 pub use self::factory::Factory;
 pub use self::field::ModuleField;
+pub use self::flatten::Flatten;
 pub use self::forward::{Forward, IntoInput};
 pub use self::hook::{Hook, HookId, ModuleState};
+pub use self::identity::Identity;
 pub use self::init::Init;
 pub use self::layer_norm::LayerNorm;
 pub use self::linear::Linear;
@@ -94,6 +112,10 @@ pub use self::moe::{MixtureOfExperts, Routes, load_balancing_loss};
 pub use self::parameter::Parameter;
 pub use self::rms_norm::RmsNorm;
 pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
+pub use self::pooling::{
+    AdaptiveAvgPool2d, AvgPool2d, AvgPool2dOptions, MaxPool2d, MaxPool2dOptions,
+};
+pub use self::sequential::Sequential;
 pub use self::var_store::VarStoreModel;
 
 pub(crate) use self::walk::{buffers as all_buffers, parameters as all_parameters};

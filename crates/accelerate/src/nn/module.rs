@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use super::{Buffer, Hook, HookId, ModuleState, Parameter, walk};
+use super::{BatchNormSync, Buffer, Hook, HookId, ModuleState, Parameter, walk};
 use crate::{Error, Result};
 
 /// A node of the module tree: it has a class, a place for mode and hooks, and named members.
@@ -28,6 +28,11 @@ pub trait Module: AsModule {
 
     /// As [`members`](Self::members), with the right to change or replace a member.
     fn members_mut<'m>(&'m mut self, visit: &mut dyn FnMut(&str, MemberMut<'m>));
+
+    /// Where a batch norm keeps over which ranks it takes its statistics; none for other modules.
+    fn batch_norm_sync(&self) -> Option<&BatchNormSync> {
+        None
+    }
 
     /// Every parameter below this module with its dotted name; a tied one once, under its first name.
     fn named_parameters(&self) -> Vec<(String, &Parameter)> {
