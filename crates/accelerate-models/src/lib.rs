@@ -15,6 +15,9 @@
 //! | [`t5`] | T5, whole and the encoder alone |
 //! | [`auto`] | a model of a task, of whichever kind a folder holds |
 //! | [`sentence`] | texts as vectors |
+//! | [`resnet`] | ResNet, with the names of torchvision, timm and transformers |
+//! | [`vit`] | ViT, bare and with a head for classification |
+//! | [`image_classification`] | models that classify images, whatever their kind |
 //! | [`loss`] | losses that the heads of several models share |
 //! | [`generation`] | new tokens from a model |
 //! | [`tokenizer`] | text to token ids |
@@ -28,13 +31,16 @@ pub mod generation;
 pub mod gpt2;
 pub mod hub;
 pub mod llama;
+pub mod image_classification;
 pub mod loss;
 pub mod mixtral;
 pub mod pretrained;
 pub mod sentence;
 pub mod t5;
+pub mod resnet;
 mod token_ids;
 pub mod tokenizer;
+pub mod vit;
 
 pub use auto::{
     AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification,
