@@ -4,6 +4,7 @@
 
 mod clm;
 mod complete_nlp;
+mod cv;
 mod first_all_reduce;
 mod nlp_bad_input;
 mod nlp_failures;
