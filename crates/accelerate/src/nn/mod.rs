@@ -75,9 +75,9 @@ mod list;
 mod module;
 mod moe;
 mod parameter;
+mod pooling;
 mod rms_norm;
 mod rotary;
-mod pooling;
 mod sequential;
 mod var_store;
 mod walk;
@@ -110,11 +110,11 @@ pub use self::linear::Linear;
 pub use self::module::{AsModule, Member, MemberMut, Module};
 pub use self::moe::{MixtureOfExperts, Routes, load_balancing_loss};
 pub use self::parameter::Parameter;
-pub use self::rms_norm::RmsNorm;
-pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
 pub use self::pooling::{
     AdaptiveAvgPool2d, AvgPool2d, AvgPool2dOptions, MaxPool2d, MaxPool2dOptions,
 };
+pub use self::rms_norm::RmsNorm;
+pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
 pub use self::sequential::Sequential;
 pub use self::var_store::VarStoreModel;
 
