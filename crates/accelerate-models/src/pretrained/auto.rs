@@ -22,8 +22,9 @@ pub fn config_if<C: PretrainedConfig>(file: &ConfigFile, kind: ModelType) -> Res
 /// ```
 /// use accelerate::nn::Factory;
 /// use accelerate_models::auto_model;
-/// use accelerate_models::bert::{BertForSequenceClassification, BertInput};
-/// use accelerate_models::classification::SequenceClassifierOutput;
+/// use accelerate_models::bert::{
+///     BertForSequenceClassification, BertInput, SequenceClassifierOutput,
+/// };
 ///
 /// auto_model! {
 ///     /// A model that classifies texts.
