@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
-use accelerate::data::DataLoader;
+use accelerate::data::{Collate, DataLoader};
 use accelerate::nn::{Factory, Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, cosine_schedule_with_warmup};
 use accelerate::{Accelerator, tch::Tensor};
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
             let ids = batch?;
             let loss = loss_of(&model, &ids)?;
             accelerator.backward(&loss)?;
-            accelerator.clip_grad_norm(&*model, arguments.max_grad_norm)?;
+            accelerator.clip_grad_norm(model.parameters(), arguments.max_grad_norm)?;
             optimizer.step()?;
             scheduler.step()?;
             optimizer.zero_grad()?;
@@ -120,12 +120,17 @@ fn loss_of(model: &GPT2LMHeadModel, ids: &Tensor) -> Result<Tensor, BoxError> {
 }
 
 /// Blocks into batches `[blocks, tokens]`.
-fn stacked(blocks: Vec<Vec<i64>>) -> accelerate::Result<Tensor> {
-    let rows = blocks.len() as i64;
-    Ok(Tensor::f_from_slice(&blocks.concat())?.f_view([rows, -1])?)
-}
+#[derive(Debug, Clone, Copy)]
+struct Stacked;
 
-type Stacked = fn(Vec<Vec<i64>>) -> accelerate::Result<Tensor>;
+impl Collate<Vec<i64>> for Stacked {
+    type Batch = Tensor;
+
+    fn collate(&self, blocks: Vec<Vec<i64>>) -> accelerate::Result<Tensor> {
+        let rows = blocks.len() as i64;
+        Ok(Tensor::f_from_slice(&blocks.concat())?.f_view([rows, -1])?)
+    }
+}
 
 fn loader(
     blocks: Vec<Vec<i64>>,
@@ -135,7 +140,7 @@ fn loader(
     DataLoader::builder(blocks)
         .batch_size(arguments.batch_size.get())
         .shuffle(shuffle)
-        .collate(stacked as Stacked)
+        .collate(Stacked)
         .build()
 }
 

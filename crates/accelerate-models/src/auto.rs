@@ -16,6 +16,9 @@ use crate::bert::{
     MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput,
 };
 use crate::generation::{DecoderStep, EncoderStates, GenerationProfile, GenerativeModel};
+use crate::gpt2::GPT2LMHeadModel;
+use crate::llama::LlamaForCausalLM;
+use crate::mixtral::MixtralForCausalLM;
 use crate::t5::{Seq2SeqLMOutput, T5ForConditionalGeneration, T5Input};
 
 crate::auto_model! {
@@ -75,5 +78,37 @@ impl GenerativeModel for AutoModelForSeq2SeqLM {
         match self {
             Self::T5(model) => model.next_token_logits(step),
         }
+    }
+}
+
+crate::auto_model! {
+    /// A model that predicts the next token and so continues texts.
+    pub enum AutoModelForCausalLM for "text generation" {
+        /// GPT-2.
+        Gpt2(GPT2LMHeadModel),
+        /// Llama.
+        Llama(LlamaForCausalLM),
+        /// Mixtral.
+        Mixtral(MixtralForCausalLM),
+    }
+}
+
+impl AutoModelForCausalLM {
+    fn generative(&self) -> &dyn GenerativeModel {
+        match self {
+            Self::Gpt2(model) => model,
+            Self::Llama(model) => model,
+            Self::Mixtral(model) => model,
+        }
+    }
+}
+
+impl GenerativeModel for AutoModelForCausalLM {
+    fn generation_profile(&self) -> GenerationProfile {
+        self.generative().generation_profile()
+    }
+
+    fn next_token_logits(&self, step: &DecoderStep<'_>) -> Result<Tensor> {
+        self.generative().next_token_logits(step)
     }
 }

@@ -43,8 +43,8 @@ pub mod tokenizer;
 pub mod vit;
 
 pub use auto::{
-    AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
+    AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification, AutoModelForTokenClassification,
 };
 pub use error::{Error, Result};
 pub use hub::{HubId, ModelSource};

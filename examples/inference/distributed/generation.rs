@@ -6,12 +6,11 @@ use std::time::Instant;
 
 use accelerate::Accelerator;
 use accelerate::nn::Factory;
-use accelerate_models::TextTokenizer;
-use accelerate_models::decoder::CausalLm;
 use accelerate_models::generation::{
     GenerateOptions, GenerationConfig, GenerativeModel as _, Prompt, generate,
 };
 use accelerate_models::tokenizer::Encoding;
+use accelerate_models::{AutoModelForCausalLM, TextTokenizer};
 use tch::Kind;
 
 use crate::arguments::Arguments;
@@ -34,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     let folder = arguments.model.fetch_together(accelerator.state())?;
     let tokenizer = TextTokenizer::from_folder(&folder)?;
     let factory = Factory::new(accelerator.device(), Kind::Float);
-    let model = CausalLm::from_folder(&folder, &factory)?;
+    let model = AutoModelForCausalLM::from_folder(&folder, &factory)?;
     let mut config = GenerationConfig::from_folder(&folder)?;
     config.max_new_tokens = Some(arguments.max_new_tokens.get() as i64);
     config.num_beams = arguments.num_beams.get() as i64;
@@ -72,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
 
 /// What makes a text out of a prompt.
 struct Job<'a> {
-    model: &'a CausalLm,
+    model: &'a AutoModelForCausalLM,
     tokenizer: &'a TextTokenizer,
     config: &'a GenerationConfig,
 }

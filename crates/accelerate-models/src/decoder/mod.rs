@@ -2,14 +2,12 @@
 //! the loss of predicting the next token.
 
 mod attention;
-mod auto;
 mod input;
 mod loss;
 mod mask;
 mod rope;
 
 pub use self::attention::RotaryAttention;
-pub use self::auto::CausalLm;
 pub use self::input::{
     CausalLmInput, CausalLmOutput, DecoderInput, DecoderLayerInput, DecoderOutput,
 };

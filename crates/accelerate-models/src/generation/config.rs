@@ -241,8 +241,7 @@ impl GenerationConfig {
             ("temperature", self.temperature),
             ("repetition_penalty", self.repetition_penalty),
         ] {
-            // Not `<= 0`: that is false for a value that is no number.
-            if !(value > 0.0) {
+            if !is_positive(value) {
                 let expected = "above 0; for the likeliest token set `do_sample` to `false`";
                 return Err(refused(key, expected, &value));
             }
@@ -259,7 +258,7 @@ impl GenerationConfig {
             return Err(refused("length_penalty", "a number", &self.length_penalty));
         }
         match self.max_time {
-            Some(seconds) if !(seconds > 0.0) => {
+            Some(seconds) if !is_positive(seconds) => {
                 Err(refused("max_time", "seconds above 0", &seconds))
             }
             _ => Ok(()),
@@ -377,6 +376,11 @@ impl ForeignKeys {
             None => Ok(()),
         }
     }
+}
+
+/// Above 0, and a number at all.
+fn is_positive(value: f64) -> bool {
+    value > 0.0
 }
 
 fn refused(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
