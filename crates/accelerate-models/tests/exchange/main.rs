@@ -6,6 +6,7 @@ mod bert;
 mod case;
 mod decoders;
 mod t5;
+mod vision;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,7 @@ fn parity_folders_are_read_by_transformers_and_theirs_by_us() {
     let mut cases = bert::cases();
     cases.extend(t5::cases());
     cases.extend(decoders::cases());
+    cases.extend(vision::cases());
     let folders: Vec<[PathBuf; 2]> = (0..cases.len())
         .map(|index| ["ours", "theirs"].map(|side| place.path().join(format!("{index}-{side}"))))
         .collect();
