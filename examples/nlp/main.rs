@@ -5,10 +5,14 @@
 //! nlp --model FOLDER --data FILE                      # 1 process
 //! accelerate launch --cpu --num_processes 2 nlp ...   # N processes
 //! ```
+//!
+//! `plain.rs` is the same job without `Accelerator`: `diff examples/nlp/plain.rs examples/nlp/training.rs`
+//! shows what it takes to go from one process to many.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod batches;
 mod evaluation;
 mod measurement;
 mod model_folder;

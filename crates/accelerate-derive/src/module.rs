@@ -200,6 +200,7 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
     let members_mut = method(quote!(members_mut), quote!(, visit));
     let extra_repr = method(quote!(extra_repr), quote!());
     let inner = method(quote!(inner), quote!());
+    let batch_norm_sync = method(quote!(batch_norm_sync), quote!());
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics ::accelerate::nn::Module for #ident #type_generics #where_clause {
@@ -231,6 +232,12 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
 
             fn inner(&self) -> &dyn ::accelerate::nn::Module {
                 #inner
+            }
+
+            fn batch_norm_sync(
+                &self,
+            ) -> ::core::option::Option<&::accelerate::nn::BatchNormSync> {
+                #batch_norm_sync
             }
         }
     })

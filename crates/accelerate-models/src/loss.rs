@@ -33,6 +33,25 @@ impl ProblemType {
         })
     }
 
+    /// The mean loss where there are labels; `problem` is found from them where it is absent.
+    ///
+    /// # Errors
+    /// As for [`loss`](Self::loss).
+    pub fn loss_of(
+        problem: Option<Self>,
+        logits: &Tensor,
+        labels: Option<&Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let Some(labels) = labels else {
+            return Ok(None);
+        };
+        let problem = match problem {
+            Some(problem) => problem,
+            None => Self::of(labels, last(logits))?,
+        };
+        problem.loss(logits, labels).map(Some)
+    }
+
     /// The mean loss over the batch.
     ///
     /// # Shapes

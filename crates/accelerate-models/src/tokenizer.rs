@@ -175,7 +175,7 @@ impl TextTokenizer {
             .collect()
     }
 
-    /// The encodings as one batch of tensors, padded to the longest of them.
+    /// The encodings as one batch of tensors, padded on the right to the longest of them.
     ///
     /// # Shapes
     /// Each tensor is `[texts, tokens]` of int64.
@@ -183,6 +183,18 @@ impl TextTokenizer {
     /// # Errors
     /// If memory is short.
     pub fn batch(&self, encodings: &[&Encoding]) -> Result<EncodedBatch> {
+        self.batch_padded(encodings, Side::Right)
+    }
+
+    /// As [`batch`](Self::batch), padded on the left: what a decoder can continue.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn batch_to_continue(&self, encodings: &[&Encoding]) -> Result<EncodedBatch> {
+        self.batch_padded(encodings, Side::Left)
+    }
+
+    fn batch_padded(&self, encodings: &[&Encoding], side: Side) -> Result<EncodedBatch> {
         let longest = encodings
             .iter()
             .map(|encoding| encoding.ids.len())
@@ -191,8 +203,17 @@ impl TextTokenizer {
         let rows = |part: fn(&Encoding) -> &[i64], filler: i64| -> accelerate::Result<Tensor> {
             let mut values = Vec::with_capacity(encodings.len() * longest);
             for encoding in encodings {
-                values.extend_from_slice(part(encoding));
-                values.resize(values.len() + longest - encoding.ids.len(), filler);
+                let padding = std::iter::repeat_n(filler, longest - encoding.ids.len());
+                match side {
+                    Side::Left => {
+                        values.extend(padding);
+                        values.extend_from_slice(part(encoding));
+                    }
+                    Side::Right => {
+                        values.extend_from_slice(part(encoding));
+                        values.extend(padding);
+                    }
+                }
             }
             let shape = [encodings.len() as i64, longest as i64];
             Ok(Tensor::f_from_slice(&values)?.f_view(shape)?)
@@ -238,6 +259,13 @@ impl TextTokenizer {
         encoding.attention_mask.resize(length, 0);
         encoding.type_ids.resize(length, self.pad_type_id);
     }
+}
+
+/// Where padding goes.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Left,
+    Right,
 }
 
 fn longest(encodings: &[Encoding]) -> usize {

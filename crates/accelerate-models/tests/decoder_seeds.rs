@@ -5,7 +5,7 @@
 
 mod recording;
 
-use accelerate::nn::{Factory, Module};
+use accelerate::nn::Factory;
 use accelerate_models::PretrainedModel;
 use accelerate_models::gpt2::GPT2LMHeadModel;
 use accelerate_models::llama::LlamaForCausalLM;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use accelerate::nn::{Factory, Forward};
 use accelerate_models::bert::{BertModel, BertModelInput};
+use accelerate_models::sentence::SentenceEncoder;
 use accelerate_models::{Encoding, Error, PretrainedModel, TextTokenizer};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -127,6 +128,51 @@ fn hidden_states_are_those_of_the_original() {
         );
         assert!((found - expected).abs() < 1e-3, "{row}: {found} {expected}");
     }
+}
+
+#[test]
+fn sentence_vectors_are_those_of_the_original() {
+    let Some((folder, recorded)) = minilm() else {
+        return;
+    };
+    let encoder = SentenceEncoder::from_folder(&folder, &Factory::default()).unwrap();
+    let cases = recorded["forward"].as_array().unwrap();
+    let texts: Vec<&str> = cases
+        .iter()
+        .map(|case| case["text"].as_str().unwrap())
+        .collect();
+    let vectors = encoder.encode(&texts).unwrap();
+    assert_eq!(vectors.size(), [3, 384]);
+    let alike = vectors.matmul(&vectors.tr());
+    for (key, found) in [("vectors", &vectors), ("similarity", &alike)] {
+        for (row, expected) in recorded["embeddings"][key]
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+        {
+            for (column, expected) in expected.as_array().unwrap().iter().enumerate() {
+                let found = found.double_value(&[row as i64, column as i64]);
+                let expected = expected.as_f64().unwrap();
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{key} {row} {column}: {found} {expected}"
+                );
+            }
+        }
+    }
+    // Alone, without padding, a text has the same vector; and it is cut where that is asked for.
+    let alone = encoder.encode(&texts[..1]).unwrap();
+    assert!(
+        (alone.get(0) - vectors.get(0))
+            .abs()
+            .max()
+            .double_value(&[])
+            < 1e-5
+    );
+    let short = encoder.with_max_length(3);
+    let same = short.encode(&["a film", "a play"]).unwrap();
+    assert!((same.get(0) - same.get(1)).abs().max().double_value(&[]) < 1e-6);
 }
 
 #[test]

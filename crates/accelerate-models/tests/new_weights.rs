@@ -1,45 +1,55 @@
 //! New weights against those of transformers.
 //!
-//! A file of its own, because libtorch has one generator for the whole process.
+//! A file of its own with one test, because libtorch has one generator for the whole process.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use accelerate::nn::{Factory, Module};
-use accelerate_models::PretrainedModel;
-use accelerate_models::bert::{BertConfig, BertForSequenceClassification};
+use std::path::Path;
+
+use accelerate::nn::Factory;
+use accelerate_models::bert::{
+    BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertForTokenClassification,
+};
+use accelerate_models::t5::{T5EncoderModel, T5ForConditionalGeneration};
+use accelerate_models::{PretrainedConfig, PretrainedModel};
+use serde_json::Value;
 use tch::Kind;
 
-/// Sums of parameters that transformers 5.24 makes after `torch.manual_seed(0)`.
-#[test]
-fn new_weights_are_those_of_transformers_for_the_same_seed() {
-    let json = r#"{"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
-                   "intermediate_size": 16, "max_position_embeddings": 12}"#;
-    let config: BertConfig = serde_json::from_str(json).unwrap();
+/// Compares the sum of every parameter of a new model with the recorded one.
+fn check<M: PretrainedModel>(recording: &Value, name: &str, but_for: &[&str]) {
+    let case = &recording["cases"][name];
+    let mut config: M::Config = serde_json::from_value(case["config"].clone()).unwrap();
+    config.settle();
     tch::manual_seed(0);
-    let model = BertForSequenceClassification::new(&config, &Factory::default()).unwrap();
-    for (name, parameter) in model.named_parameters() {
-        let Some((_, expected)) = SEEDED.iter().find(|(other, _)| *other == name) else {
+    let model = M::new(&config, &Factory::default()).unwrap();
+    let expected = case["first_values"].as_object().unwrap();
+    for (parameter_name, parameter) in model.named_parameters() {
+        if but_for.contains(&parameter_name.as_str()) {
             continue;
-        };
+        }
+        let expected = expected[&parameter_name].as_f64().unwrap();
         let found = parameter.tensor().sum(Kind::Double).double_value(&[]);
         assert!(
-            (found - expected).abs() < 1e-7,
-            "{name}: {found} {expected}"
+            (found - expected).abs() < 1e-6,
+            "{name}: {parameter_name}: {found} {expected}"
         );
     }
 }
 
-const SEEDED: [(&str, f64); 5] = [
-    (
-        "bert.embeddings.word_embeddings.weight",
-        -0.2708808367824531,
-    ),
-    (
-        "bert.embeddings.token_type_embeddings.weight",
-        0.04067517817020416,
-    ),
-    (
-        "bert.encoder.layer.1.output.dense.weight",
-        -0.07186203554738313,
-    ),
-    ("bert.pooler.dense.weight", -0.3608476991939824),
-    ("classifier.weight", 0.15181494364514947),
-];
+#[test]
+fn new_weights_are_those_of_transformers_for_the_same_seed() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/fixtures/text_models.json");
+    let recording: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let recording = &recording;
+    check::<BertForSequenceClassification>(recording, "BertForSequenceClassification", &[]);
+    check::<BertForPreTraining>(recording, "BertForPreTraining", &[]);
+    check::<BertForMaskedLM>(recording, "BertForMaskedLM", &[]);
+    check::<BertForMaskedLM>(recording, "BertForMaskedLM untied", &[]);
+    check::<BertForTokenClassification>(recording, "BertForTokenClassification", &[]);
+    check::<T5ForConditionalGeneration>(recording, "T5ForConditionalGeneration", &[]);
+    // The original ties a new model whatever its configuration says.
+    let gated = "T5ForConditionalGeneration gated";
+    check::<T5ForConditionalGeneration>(recording, gated, &["lm_head.weight"]);
+    check::<T5ForConditionalGeneration>(recording, "T5ForConditionalGeneration silu", &[]);
+    check::<T5EncoderModel>(recording, "T5EncoderModel", &[]);
+}

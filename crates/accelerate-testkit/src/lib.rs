@@ -5,12 +5,16 @@
 //! common port; inside such a process [`ranks`] runs the closure. A rank that fails,
 //! or a run that takes longer than its deadline, ends all ranks and fails the test
 //! with the output of each.
+//!
+//! [`formula`] gives the numbers that recordings in Python start from.
 #![forbid(unsafe_code)]
 
+mod formula;
 mod python;
 mod rank;
 mod run;
 
+pub use formula::{formula, formula_salt};
 pub use python::parity_python;
 pub use rank::Rank;
 pub use run::{RankOutput, ranks, ranks_within, start_ranks};

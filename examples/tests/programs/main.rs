@@ -2,9 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
 
+mod clm;
+mod complete_nlp;
+mod cv;
 mod first_all_reduce;
 mod nlp_bad_input;
 mod nlp_failures;
 mod nlp_job;
+mod nlp_plain;
 mod process;
+mod seq2seq;
 mod workplace;

@@ -76,14 +76,12 @@ impl Workplace {
 
     /// `nlp` by itself, on the model and the snippets of this folder.
     pub(crate) fn nlp(&self) -> Program {
-        Program::new(nlp(), &self.path("logs")).args(self.arguments())
+        Program::new(nlp(), &self.path("logs")).args(self.job())
     }
 
     /// `nlp` on some processes, with further `flags` of the launcher.
     pub(crate) fn launch_nlp(&self, processes: usize, flags: &[&str]) -> Program {
-        self.launch(processes, flags)
-            .args([nlp()])
-            .args(self.arguments())
+        self.launch(processes, flags).args([nlp()]).args(self.job())
     }
 
     /// The launcher for some processes, still without a program.
@@ -122,7 +120,8 @@ impl Workplace {
         write_file(self.weights(), data, &Metadata::pytorch()).unwrap();
     }
 
-    fn arguments(&self) -> Vec<PathBuf> {
+    /// Arguments of a job on the model and the snippets, with numbers that fit them.
+    pub(crate) fn job(&self) -> Vec<PathBuf> {
         let numbers = [
             "--held-out",
             "7",

@@ -19,6 +19,9 @@ from . import (
     schedules,
     samplers,
     precision,
+    text_models,
+    vision_layers,
+    vision_models,
     yaml_text,
 )
 
@@ -42,9 +45,13 @@ RECORDERS = {
     "clipping": precision.record_clipping,
     "autocast_bf16": precision.record_autocast,
     "grad_scaler": precision.record_scaler,
+    "text_models": text_models.record,
     "estimate_memory": estimate_memory.record,
     "decoders": decoders.record,
     "generation": generation.record,
     "initialisers": initialisers.record,
     "module_hooks": module_hooks.record,
+    "vision_layers": vision_layers.record,
+    "resnet": vision_models.record_resnet,
+    "vit": vision_models.record_vit,
 }

@@ -67,6 +67,7 @@ def record(out):
         "max_length": MAX_LENGTH,
         "tokenizer": [tokenized(tokenizer, text) for text in ODD_TEXTS],
         "forward": forward(folder, tokenizer),
+        "embeddings": embeddings(folder, tokenizer),
         "finetune": finetune(folder, tokenizer),
     }
     write(out / "minilm_forward.json", content)
@@ -121,6 +122,19 @@ def forward(folder, tokenizer):
             }
         )
     return results
+
+
+def embeddings(folder, tokenizer):
+    """One vector for each sentence, as `sentence-transformers` makes them with this model: the mean
+    over the tokens that are not padding, divided by its length."""
+    model = BertModel.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
+    batch = as_tensors(padded(tokenizer, SENTENCES))
+    with torch.no_grad():
+        hidden = model(**batch).last_hidden_state
+    weight = batch["attention_mask"].unsqueeze(-1).expand(hidden.size()).float()
+    mean = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+    vectors = torch.nn.functional.normalize(mean, p=2, dim=1)
+    return {"vectors": floats(vectors), "similarity": floats(vectors @ vectors.T)}
 
 
 def finetune(folder, tokenizer):

@@ -27,7 +27,7 @@ pub(super) fn search(
     } = started;
     let mut search = Search::new(&prompt, longest, config, run)?;
     loop {
-        let step = search.advance(logits, run)?;
+        let step = search.advance(&logits, run)?;
         if step.done {
             return search.finish();
         }
@@ -141,7 +141,7 @@ impl<'c> Search<'c> {
     }
 
     /// One more token for every beam.
-    fn advance(&mut self, logits: Tensor, run: &Run<'_>) -> Result<Step> {
+    fn advance(&mut self, logits: &Tensor, run: &Run<'_>) -> Result<Step> {
         let candidates = self.extend(logits, run)?;
         let (sources, tokens) = self.go_on(&candidates)?;
         self.keep_finished(&candidates)?;
@@ -153,7 +153,7 @@ impl<'c> Search<'c> {
         })
     }
 
-    fn extend(&self, logits: Tensor, run: &Run<'_>) -> Result<Candidates> {
+    fn extend(&self, logits: &Tensor, run: &Run<'_>) -> Result<Candidates> {
         let (prompts, beams, tokens) = (self.prompts, self.beams, self.tokens()?);
         let flat = self.running.sequences.f_reshape([-1, tokens])?;
         let scores = run.processed(&flat, logits.f_log_softmax(-1, None)?)?;

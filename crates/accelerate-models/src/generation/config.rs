@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::one_or_many;
 
 use crate::pretrained::parse_config;
 use crate::{Error, Result};
@@ -19,20 +21,24 @@ pub const GENERATION_CONFIG_FILE: &str = "generation_config.json";
 /// # Source
 /// `GenerationConfig` of `transformers`. Differs: the defaults are in the fields, not filled in
 /// later, and `max_length` counts the tokens of the prompt always.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct GenerationConfig {
     /// How many tokens at most are added to the prompt; beats `max_length`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<i64>,
     /// The longest sequence with the prompt; 20 more than the prompt where both are absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_length: Option<i64>,
     /// No end token before so many new tokens; beats `min_length`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_new_tokens: Option<i64>,
     /// No end token before the sequence has so many tokens with the prompt.
     #[serde(deserialize_with = "or_default")]
     pub min_length: i64,
     /// Stops after so many seconds, at the end of the running step.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_time: Option<f64>,
     /// Draws tokens; else the likeliest is taken.
     #[serde(deserialize_with = "or_default")]
@@ -47,6 +53,7 @@ pub struct GenerationConfig {
     #[serde(deserialize_with = "or_one")]
     pub top_p: f64,
     /// Draws only from tokens at least this fraction as likely as the likeliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f64>,
     /// How many sequences beam search follows at once; 1 is no beam search.
     #[serde(deserialize_with = "or_one_beam")]
@@ -67,15 +74,18 @@ pub struct GenerationConfig {
     #[serde(deserialize_with = "or_default")]
     pub no_repeat_ngram_size: i64,
     /// The tokens that end a sequence.
-    #[serde(deserialize_with = "one_or_many")]
+    #[serde(with = "one_or_many")]
     pub eos_token_id: Vec<i64>,
     /// What fills sequences that ended before others.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_token_id: Option<i64>,
     /// What begins a text without a prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bos_token_id: Option<i64>,
     /// What the decoder of an encoder-decoder model begins with; `bos_token_id` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_start_token_id: Option<i64>,
-    #[serde(flatten)]
+    #[serde(flatten, skip_serializing)]
     foreign: ForeignKeys,
 }
 
@@ -108,6 +118,16 @@ pub enum EarlyStopping {
     Complete,
     /// When no better sequence is possible: `"never"`.
     Never,
+}
+
+impl Serialize for EarlyStopping {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Heuristic => serializer.serialize_bool(false),
+            Self::Complete => serializer.serialize_bool(true),
+            Self::Never => serializer.serialize_str("never"),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for EarlyStopping {
@@ -221,8 +241,7 @@ impl GenerationConfig {
             ("temperature", self.temperature),
             ("repetition_penalty", self.repetition_penalty),
         ] {
-            // Not `<= 0`: that is false for a value that is no number.
-            if !(value > 0.0) {
+            if !is_positive(value) {
                 let expected = "above 0; for the likeliest token set `do_sample` to `false`";
                 return Err(refused(key, expected, &value));
             }
@@ -239,7 +258,7 @@ impl GenerationConfig {
             return Err(refused("length_penalty", "a number", &self.length_penalty));
         }
         match self.max_time {
-            Some(seconds) if !(seconds > 0.0) => {
+            Some(seconds) if !is_positive(seconds) => {
                 Err(refused("max_time", "seconds above 0", &seconds))
             }
             _ => Ok(()),
@@ -359,6 +378,11 @@ impl ForeignKeys {
     }
 }
 
+/// Above 0, and a number at all.
+fn is_positive(value: f64) -> bool {
+    value > 0.0
+}
+
 fn refused(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
     Error::Config {
         model: "a generation",
@@ -394,20 +418,6 @@ fn or_one_beam<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Err
     or(deserializer, 1)
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Ids {
-        One(i64),
-        Many(Vec<i64>),
-    }
-    Ok(match Option::deserialize(deserializer)? {
-        None => Vec::new(),
-        Some(Ids::One(id)) => vec![id],
-        Some(Ids::Many(ids)) => ids,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -434,6 +444,19 @@ mod tests {
             (single.eos_token_id.as_slice(), single.pad_token_id),
             ([50256].as_slice(), Some(0))
         );
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for json in [
+            r#"{"eos_token_id": [1, 2], "early_stopping": "never", "top_k": 0, "max_length": 9}"#,
+            r#"{"eos_token_id": 1, "do_sample": true, "temperature": 0.5}"#,
+            "{}",
+        ] {
+            let config = parsed(json).unwrap();
+            let written = serde_json::to_string(&config).unwrap();
+            assert_eq!(parsed(&written).unwrap(), config, "{written}");
+        }
     }
 
     #[test]

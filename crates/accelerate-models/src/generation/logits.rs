@@ -167,7 +167,15 @@ impl LogitsProcessor for MinLength {
         if sequences.size2()?.1 >= self.tokens {
             return Ok(scores);
         }
-        let ends = Tensor::f_from_slice(&self.ends)?.f_to_device(scores.device())?;
+        // Some configurations name ends that the vocabulary does not have.
+        let vocab_size = scores.size2()?.1;
+        let known: Vec<i64> = self
+            .ends
+            .iter()
+            .copied()
+            .filter(|end| (0..vocab_size).contains(end))
+            .collect();
+        let ends = Tensor::f_from_slice(&known)?.f_to_device(scores.device())?;
         Ok(scores.f_index_fill(1, &ends, f64::NEG_INFINITY)?)
     }
 }

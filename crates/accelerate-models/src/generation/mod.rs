@@ -15,6 +15,7 @@ mod config;
 mod generate;
 mod logits;
 mod model;
+pub(crate) mod one_or_many;
 mod session;
 mod single;
 mod stopping;

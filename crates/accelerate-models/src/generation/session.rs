@@ -110,18 +110,18 @@ impl<'m> Session<'m> {
             mask: None,
             padding: None,
         };
-        Ok(session.read(sequences, mask, longest)?)
+        Ok(session.read(sequences, mask.as_ref(), longest)?)
     }
 
     fn read(
         mut self,
         sequences: Tensor,
-        mask: Option<Tensor>,
+        mask: Option<&Tensor>,
         longest: i64,
     ) -> Result<Started<'m>> {
         let (rows, tokens) = sequences.size2()?;
         let device = sequences.device();
-        let positions = match &mask {
+        let positions = match mask {
             None => Tensor::f_arange(tokens, (Kind::Int64, device))?.f_unsqueeze(0)?,
             Some(mask) => {
                 let counted = mask.f_cumsum(-1, Kind::Int64)?;

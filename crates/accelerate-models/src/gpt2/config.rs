@@ -47,6 +47,11 @@ pub struct GPT2Config {
     pub scale_attn_by_inverse_layer_idx: bool,
     /// The token that fills sequences.
     pub pad_token_id: Option<i64>,
+    /// What begins a text.
+    pub bos_token_id: Option<i64>,
+    /// What ends a text.
+    #[serde(with = "crate::generation::one_or_many")]
+    pub eos_token_id: Vec<i64>,
     /// Whether the language-modelling head has the weights of the token embeddings.
     pub tie_word_embeddings: bool,
     /// What the classifier's loss is; found from the labels where absent.
@@ -80,6 +85,8 @@ impl Default for GPT2Config {
             scale_attn_weights: true,
             scale_attn_by_inverse_layer_idx: false,
             pad_token_id: None,
+            bos_token_id: Some(50256),
+            eos_token_id: vec![50256],
             tie_word_embeddings: true,
             problem_type: None,
             id2label: Labels::default(),

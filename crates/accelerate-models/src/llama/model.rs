@@ -40,7 +40,7 @@ impl PretrainedModel for LlamaModel {
     const CHECKPOINT: Checkpoint = Checkpoint::new("model").with_ignored(&[IGNORED, "lm_head."]);
 
     fn build(config: &LlamaConfig, factory: &Factory) -> Result<Self> {
-        let rotary = config.rotary().map_err(unchecked)?;
+        let rotary = config.rotary().map_err(|error| unchecked(&error))?;
         let (tokens, width) = (config.vocab_size, config.hidden_size);
         Ok(Self {
             embed_tokens: match config.pad_token_id {
@@ -77,7 +77,7 @@ pub(super) fn init_module(config: &LlamaConfig, node: &InitNode<'_>) -> Result<(
 }
 
 /// A configuration that was to be checked before a model is built from it.
-pub(crate) fn unchecked(error: crate::Error) -> Error {
+pub(crate) fn unchecked(error: &crate::Error) -> Error {
     Error::Argument {
         operation: "PretrainedModel::build",
         expected: "a configuration that `check` accepts".to_owned(),

@@ -40,6 +40,11 @@ pub struct MixtralConfig {
     pub rms_norm_eps: f64,
     /// The padding token, whose embedding is not trained.
     pub pad_token_id: Option<i64>,
+    /// What begins a text.
+    pub bos_token_id: Option<i64>,
+    /// What ends a text.
+    #[serde(with = "crate::generation::one_or_many")]
+    pub eos_token_id: Vec<i64>,
     /// Whether the language-modelling head has the weights of the token embeddings.
     pub tie_word_embeddings: bool,
     /// How far back a token sees; everything before it where absent.
@@ -84,6 +89,8 @@ impl Default for MixtralConfig {
             initializer_range: 0.02,
             rms_norm_eps: 1e-5,
             pad_token_id: None,
+            bos_token_id: Some(1),
+            eos_token_id: vec![2],
             tie_word_embeddings: false,
             sliding_window: None,
             num_local_experts: 8,

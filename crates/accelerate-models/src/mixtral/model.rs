@@ -49,7 +49,7 @@ impl PretrainedModel for MixtralModel {
     const CHECKPOINT: Checkpoint = Checkpoint::new("model").with_ignored(&["lm_head."]);
 
     fn build(config: &MixtralConfig, factory: &Factory) -> Result<Self> {
-        let rotary = config.rotary().map_err(unchecked)?;
+        let rotary = config.rotary().map_err(|error| unchecked(&error))?;
         let (tokens, width) = (config.vocab_size, config.hidden_size);
         Ok(Self {
             embed_tokens: match config.pad_token_id {

@@ -22,8 +22,9 @@ pub fn config_if<C: PretrainedConfig>(file: &ConfigFile, kind: ModelType) -> Res
 /// ```
 /// use accelerate::nn::Factory;
 /// use accelerate_models::auto_model;
-/// use accelerate_models::bert::{BertForSequenceClassification, BertInput};
-/// use accelerate_models::classification::SequenceClassifierOutput;
+/// use accelerate_models::bert::{
+///     BertForSequenceClassification, BertInput, SequenceClassifierOutput,
+/// };
 ///
 /// auto_model! {
 ///     /// A model that classifies texts.
@@ -41,8 +42,33 @@ pub fn config_if<C: PretrainedConfig>(file: &ConfigFile, kind: ModelType) -> Res
 macro_rules! auto_model {
     (
         $(#[$meta:meta])*
+        $visibility:vis enum $name:ident for $task:literal, forward($input:ty => $output:ty)
+        {
+            $($(#[$variant_meta:meta])* $variant:ident($model:ty)),+ $(,)?
+        }
+    ) => {
+        $crate::auto_model! {
+            $(#[$meta])*
+            $visibility enum $name for $task {
+                $($(#[$variant_meta])* $variant($model)),+
+            }
+        }
+
+        impl ::accelerate::nn::Forward for $name {
+            type Input = $input;
+            type Output = $output;
+
+            // The hooks are those of the model inside, and run around this.
+            fn forward(&self, input: Self::Input) -> ::accelerate::Result<Self::Output> {
+                match self {
+                    $(Self::$variant(model) => ::accelerate::nn::Forward::forward(model, input)),+
+                }
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
         $visibility:vis enum $name:ident for $task:literal
-        $(, forward($input:ty => $output:ty))?
         {
             $($(#[$variant_meta:meta])* $variant:ident($model:ty)),+ $(,)?
         }
@@ -133,19 +159,5 @@ macro_rules! auto_model {
                 }
             }
         }
-
-        $(
-            impl ::accelerate::nn::Forward for $name {
-                type Input = $input;
-                type Output = $output;
-
-                // The hooks are those of the model inside, and run around this.
-                fn forward(&self, input: Self::Input) -> ::accelerate::Result<Self::Output> {
-                    match self {
-                        $(Self::$variant(model) => ::accelerate::nn::Forward::forward(model, input)),+
-                    }
-                }
-            }
-        )?
     };
 }

@@ -17,6 +17,7 @@ pub struct Checkpoint {
     heads: &'static [&'static str],
     ignored: &'static [&'static str],
     renamed_ends: &'static [(&'static str, &'static str)],
+    renamed_parts: &'static [(&'static str, &'static str)],
 }
 
 impl Checkpoint {
@@ -28,6 +29,7 @@ impl Checkpoint {
             heads: &[],
             ignored: &[],
             renamed_ends: &[],
+            renamed_parts: &[],
         }
     }
 
@@ -52,6 +54,19 @@ impl Checkpoint {
     ) -> Self {
         Self {
             renamed_ends,
+            ..self
+        }
+    }
+
+    /// Parts of dotted names that older checkpoints have, with what they are called now; each ends
+    /// in `.`, and they are replaced one after the other.
+    #[must_use]
+    pub const fn with_renamed_parts(
+        self,
+        renamed_parts: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        Self {
+            renamed_parts,
             ..self
         }
     }
@@ -100,7 +115,8 @@ impl Checkpoint {
         let renamed =
             |(old, new): &(&str, &str)| name.strip_suffix(old).map(|start| format!("{start}{new}"));
         let found = self.renamed_ends.iter().find_map(renamed);
-        found.unwrap_or_else(|| name.to_owned())
+        let name = found.unwrap_or_else(|| name.to_owned());
+        self.renamed_parts.iter().fold(name, replaced_part)
     }
 
     fn ignores(&self, name: &str) -> bool {
@@ -111,6 +127,17 @@ impl Checkpoint {
             name.strip_suffix(pattern)
                 .is_some_and(|start| start.is_empty() || start.ends_with('.'))
         })
+    }
+}
+
+/// The name with one part under its new name, if it has the old one.
+fn replaced_part(name: String, (old, new): &(&str, &str)) -> String {
+    let found = name
+        .match_indices(old)
+        .find(|(at, _)| *at == 0 || name.as_bytes().get(at - 1) == Some(&b'.'));
+    match found {
+        Some((at, _)) => format!("{}{new}{}", &name[..at], &name[at + old.len()..]),
+        None => name,
     }
 }
 
@@ -185,6 +212,25 @@ mod tests {
             ("stray.bias", "stray.bias"),
         ] {
             assert_eq!(NAMES.name_for(name, &own).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn parts_of_names_are_brought_up_to_date_in_turn() {
+        let names = Checkpoint::new("vit").with_renamed_parts(&[
+            ("encoder.layer.", "layers."),
+            ("attention.output.dense.", "attention.o_proj."),
+            ("output.dense.", "mlp.fc2."),
+        ]);
+        for (old, new) in [
+            (
+                "vit.encoder.layer.11.attention.output.dense.bias",
+                "vit.layers.11.attention.o_proj.bias",
+            ),
+            ("encoder.layer.0.output.dense.bias", "layers.0.mlp.fc2.bias"),
+            ("other_encoder.layer.0.bias", "other_encoder.layer.0.bias"),
+        ] {
+            assert_eq!(names.current(old), new);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
 
-use super::{Forward, Member, MemberMut, Module, ModuleState};
+use super::{BatchNormSync, Forward, Member, MemberMut, Module, ModuleState};
 use crate::Result;
 
 macro_rules! module_list {
@@ -103,6 +103,10 @@ impl<M: Module + ?Sized> Module for Box<M> {
 
     fn inner(&self) -> &dyn Module {
         (**self).inner()
+    }
+
+    fn batch_norm_sync(&self) -> Option<&BatchNormSync> {
+        (**self).batch_norm_sync()
     }
 }
 

@@ -14,8 +14,11 @@
 //! | [`init_empty_weights`], [`InitScope`] | models without memory, to be filled later |
 //! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
 //! | [`Factory`], [`Init`] | where, in which type and with which values new tensors are made |
-//! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`] | layers |
 //! | [`RmsNorm`], [`RotaryEmbedding`], [`MixtureOfExperts`] | layers of newer language models |
+//! | [`Linear`], [`Embedding`], [`LayerNorm`], [`Dropout`], [`Activation`], [`Identity`] | layers |
+//! | [`Conv1d`], [`Conv2d`], [`BatchNorm`], [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`Flatten`] | layers for images and signals |
+//! | [`convert_sync_batchnorm`] | batch norms over the batches of all ranks |
+//! | [`SequentialOf`] | layers of one type in a row |
 //! | [`scaled_dot_product_attention`], [`alibi_biases`] | attention |
 //! | [`VarStoreModel`] | models held in a plain `tch::nn::VarStore` |
 //!
@@ -57,15 +60,19 @@ mod activation;
 mod alibi;
 mod attention;
 mod backward_hook;
+mod batch_norm;
 mod buffer;
+mod convolution;
 mod display;
 mod dropout;
 mod embedding;
 mod factory;
 mod field;
 mod find;
+mod flatten;
 mod forward;
 mod hook;
+mod identity;
 pub mod init;
 mod init_scope;
 mod layer;
@@ -76,9 +83,11 @@ mod module;
 mod moe;
 mod moves;
 mod parameter;
+mod pooling;
 mod rms_norm;
 mod rotary;
 mod sequential;
+mod sequential_of;
 mod ties;
 mod var_store;
 mod walk;
@@ -90,14 +99,23 @@ pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
 pub use self::alibi::{alibi_biases, alibi_slopes};
 pub use self::attention::{Attention, scaled_dot_product_attention};
 pub use self::backward_hook::BackwardHook;
+pub use self::batch_norm::{
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, BatchNormSync,
+    convert_sync_batchnorm,
+};
 pub use self::buffer::Buffer;
+pub use self::convolution::{
+    Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, ConvOptions, ConvPadding,
+};
 pub use self::display::ModuleText;
 pub use self::dropout::Dropout;
 pub use self::embedding::Embedding;
 pub use self::factory::Factory;
 pub use self::field::ModuleField;
+pub use self::flatten::Flatten;
 pub use self::forward::{Forward, IntoInput};
 pub use self::hook::{Hook, HookId, ModuleState};
+pub use self::identity::Identity;
 pub use self::init::Init;
 pub use self::init_scope::{InitScope, init_empty_weights, shapes_only};
 pub use self::layer::Layer;
@@ -106,9 +124,13 @@ pub use self::linear::Linear;
 pub use self::module::{AsModule, Member, MemberMut, Module};
 pub use self::moe::{MixtureOfExperts, Routes, load_balancing_loss};
 pub use self::parameter::Parameter;
+pub use self::pooling::{
+    AdaptiveAvgPool2d, AvgPool2d, AvgPool2dOptions, MaxPool2d, MaxPool2dOptions,
+};
 pub use self::rms_norm::RmsNorm;
 pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
 pub use self::sequential::Sequential;
+pub use self::sequential_of::SequentialOf;
 pub use self::var_store::VarStoreModel;
 
 pub(crate) use self::moves::require_state;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tch::{Device, Kind};
 
 use super::{
-    BackwardHook, Buffer, Hook, HookId, ModuleState, ModuleText, Parameter, find, moves, ties, walk,
+    BackwardHook, BatchNormSync, Buffer, Hook, HookId, ModuleState, ModuleText, Parameter, find,
+    moves, ties, walk,
 };
 use crate::checkpoint::{self, LoadOptions, LoadReport, StateDict};
 use crate::{Error, Result};
@@ -33,6 +34,11 @@ pub trait Module: AsModule + Any {
 
     /// As [`members`](Self::members), with the right to change or replace a member.
     fn members_mut<'m>(&'m mut self, visit: &mut dyn FnMut(&str, MemberMut<'m>));
+
+    /// Where a batch norm keeps over which ranks it takes its statistics; none for other modules.
+    fn batch_norm_sync(&self) -> Option<&BatchNormSync> {
+        None
+    }
 
     /// Every parameter below this module with its dotted name; a tied one once, under its first name.
     fn named_parameters(&self) -> Vec<(String, &Parameter)> {

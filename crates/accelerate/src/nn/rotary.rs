@@ -210,7 +210,7 @@ impl RotaryEmbedding {
             return Ok(());
         }
         let fresh = self.settings.frequencies(now)?;
-        let _same = tch::no_grad(|| self.frequencies.tensor().shallow_clone().f_copy_(&fresh))?;
+        tch::no_grad(|| self.frequencies.tensor().shallow_clone().f_copy_(&fresh))?;
         self.longest.set(now);
         Ok(())
     }
