@@ -118,8 +118,9 @@ impl Dataset for Images {
     fn get(&self, index: usize) -> Result<LabelledImage> {
         let source = self
             .chosen
+            .as_slice()
             .get(index)
-            .and_then(|&chosen| self.sources.get(chosen));
+            .and_then(|&chosen| self.sources.as_slice().get(chosen));
         let source = source.ok_or_else(|| Error::Argument {
             operation: "Images",
             expected: format!("an index below {}", self.chosen.len()),

@@ -124,7 +124,7 @@ impl PretrainedConfig for ResNetConfig {
         Ok(())
     }
 
-    /// Not used: new weights depend on the sizes of their layers.
+    /// What is drawn first, before weights that depend on the sizes of their layers.
     fn initializer_range(&self) -> f64 {
         0.02
     }

@@ -10,7 +10,9 @@ use tch::Tensor;
 use super::{ResNetConfig, ResNetEmbeddings, ResNetEncoder};
 use crate::image_classification::{ImageClassifierOutput, ImageInput};
 use crate::loss::ProblemType;
-use crate::pretrained::{Checkpoint, InitNode, PretrainedModel, usual_first_values};
+use crate::pretrained::{
+    Checkpoint, InitNode, PretrainedConfig, PretrainedModel, usual_first_values,
+};
 
 /// What [`ResNetModel`] gives.
 #[derive(Debug, Tree)]
@@ -159,11 +161,13 @@ impl Forward for ResNetForImageClassification {
     }
 }
 
-/// Kernels by their fan-out, the classifier as a linear layer gives itself.
+/// Kernels by their fan-out, the classifier as a linear layer gives itself. The usual values are
+/// drawn before, as the original does.
 ///
 /// # Source
 /// `ResNetPreTrainedModel._init_weights`.
-fn first_values(_config: &ResNetConfig, node: &InitNode<'_>) -> Result<()> {
+fn first_values(config: &ResNetConfig, node: &InitNode<'_>) -> Result<()> {
+    usual_first_values(node, config.initializer_range())?;
     match node.class() {
         "Conv2d" => node.fill("weight", init::kaiming_normal_fan_out),
         "Linear" => {
@@ -175,6 +179,6 @@ fn first_values(_config: &ResNetConfig, node: &InitNode<'_>) -> Result<()> {
             let bound = 1.0 / (inputs as f64).sqrt();
             node.fill("bias", |bias| init::uniform(bias, -bound, bound))
         }
-        _ => usual_first_values(node, 0.02),
+        _ => Ok(()),
     }
 }

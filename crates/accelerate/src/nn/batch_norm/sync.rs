@@ -105,7 +105,7 @@ impl Batch<'_> {
     }
 
     fn statistics(&self, values: &Tensor) -> Result<Statistics> {
-        let own = own_statistics(values)?;
+        let own = own_statistics(values)?.f_unsqueeze(0)?;
         let world = i64::try_from(self.group.size()).unwrap_or(i64::MAX);
         let all = own.f_new_empty([world, own.numel() as i64], (Kind::Double, own.device()))?;
         self.group.all_gather_into_tensor(&all, &own)?;
