@@ -32,7 +32,8 @@ impl Scores {
         ratio(twice, twice + self.false_positive + self.false_negative)
     }
 
-    fn add(&mut self, predictions: &Tensor, labels: &Tensor) -> Result<()> {
+    /// Counts one batch: two vectors of classes, with one entry for each sample.
+    pub(crate) fn add(&mut self, predictions: &Tensor, labels: &Tensor) -> Result<()> {
         let (predictions, labels) = (
             Vec::<i64>::try_from(predictions)?,
             Vec::<i64>::try_from(labels)?,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod batches;
 mod evaluation;
 mod measurement;
 mod model_folder;

@@ -4,15 +4,15 @@ use std::error::Error;
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
-use accelerate::data::{Collate, DataLoader};
+use accelerate::data::DataLoader;
 use accelerate::nn::{Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::{Accelerator, tch::Tensor};
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
-use accelerate_models::tokenizer::TextTokenizer;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::Arguments;
+use crate::batches::Batches;
 use crate::evaluation::evaluate;
 use crate::measurement::Measurement;
 use crate::snippets::{self, Snippet};
@@ -118,39 +118,6 @@ fn loss_of(model: &BertForSequenceClassification, batch: BertInput) -> Result<Te
         .call(batch)?
         .loss
         .ok_or_else(|| "the batch has no labels".into())
-}
-
-/// Snippets to token ids, padded to the longest of the batch.
-#[derive(Debug, Clone)]
-struct Batches {
-    tokenizer: TextTokenizer,
-    max_length: usize,
-}
-
-impl Collate<Snippet> for Batches {
-    type Batch = BertInput;
-
-    fn collate(&self, items: Vec<Snippet>) -> accelerate::Result<BertInput> {
-        let texts: Vec<&str> = items.iter().map(|snippet| snippet.text.as_str()).collect();
-        let encodings = self
-            .tokenizer
-            .encode_each(&texts, self.max_length)
-            .map_err(accelerate::Error::data)?;
-        let tokens = self
-            .tokenizer
-            .batch(&encodings.iter().collect::<Vec<_>>())
-            .map_err(accelerate::Error::data)?;
-        let labels: Vec<i64> = items
-            .iter()
-            .map(|snippet| i64::from(snippet.positive))
-            .collect();
-        Ok(BertInput {
-            input_ids: tokens.input_ids,
-            attention_mask: Some(tokens.attention_mask),
-            token_type_ids: Some(tokens.token_type_ids),
-            labels: Some(Tensor::f_from_slice(&labels)?),
-        })
-    }
 }
 
 fn loader(

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
 
+mod by_feature;
 mod first_all_reduce;
 mod nlp_bad_input;
 mod nlp_failures;
