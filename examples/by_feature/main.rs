@@ -7,7 +7,7 @@
 //! accelerate launch --cpu --num_processes 2 target/debug/by_feature early_stopping   # N processes
 //! ```
 //!
-//! [`sentiment`] is what they share: the data, the model and the arguments.
+//! `sentiment` is what they share: the data, the model and the arguments.
 
 #![forbid(unsafe_code)]
 

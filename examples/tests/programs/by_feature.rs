@@ -191,7 +191,7 @@ fn accumulation_makes_up_for_a_smaller_batch_size() {
 #[test]
 fn gradients_travel_in_half_precision_or_compressed() {
     let feature = "ddp_comm_hook";
-    let epochs = ["--epochs", "2"];
+    let epochs = ["--epochs", "3"];
     let plain = run(2, feature, &[&epochs[..], &["--plain"]].concat());
     assert_loss_falls(&plain);
     let expected = numbers(&plain, "loss");

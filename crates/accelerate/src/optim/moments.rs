@@ -159,7 +159,7 @@ impl Lists {
 
 fn copy_of(parameter: &Tensor) -> Result<Tensor> {
     let mut copy = parameter.f_zeros_like()?;
-    let _ = tch::no_grad(|| copy.f_copy_(parameter))?;
+    tch::no_grad(|| copy.f_copy_(parameter))?;
     Ok(copy)
 }
 
