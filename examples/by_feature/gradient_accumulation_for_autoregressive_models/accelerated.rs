@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         for batch in &batches {
             let (ids, labels) = batch?;
             let step = accelerator.accumulate(&model)?;
-            let loss = loss_sum(&model, ids, &labels)?;
+            let loss = loss_sum(&model, &ids, &labels)?;
             if let Some(done) = step.backward_normalized(&loss, count(&labels)?)? {
                 number += 1;
                 let (mean, tokens) = (done.mean.f_double_value(&[])?, done.items);

@@ -118,7 +118,7 @@ impl Forward for Block {
 }
 
 /// The sum of the losses of all tokens that are predicted: `[]`.
-pub(super) fn loss_sum(model: &CausalLm, ids: Tensor, labels: &Tensor) -> Result<Tensor> {
+pub(super) fn loss_sum(model: &CausalLm, ids: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let (_, length) = ids.size2()?;
     let logits = model.call(ids.f_narrow(1, 0, length - 1)?)?;
     let logits = logits.f_flatten(0, 1)?;

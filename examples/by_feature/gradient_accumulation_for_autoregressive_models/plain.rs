@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             }
             let mut mean = 0.0;
             for (ids, labels) in parts {
-                let loss = loss_sum(&model, ids, &labels)?.f_div_scalar(tokens)?;
+                let loss = loss_sum(&model, &ids, &labels)?.f_div_scalar(tokens)?;
                 mean += loss.f_double_value(&[])?;
                 loss.f_backward()?;
             }
