@@ -17,6 +17,8 @@ TOLERANCES = {
     "grad_norms": (1e-5, 0.0),
     "lr": (1e-12, 0.0),
     "params": (1e-6, 1e-8),
+    "trained": (1e-6, 1e-8),
+    "evaluated": (1e-6, 1e-8),
     # Sums of many rounded numbers, and values that may lie close to zero.
     "drawn": (1e-6, 1e-6),
     "first_grad_norms": (1e-5, 1e-7),

@@ -12,7 +12,7 @@ use crate::step;
 use crate::workspace::Workspace;
 
 /// What the recorded numbers were made with.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("torch", TORCH_VERSION),
     // Headers that those of CUDA include, for `check-cuda`.
     ("nvidia-cuda-crt", "13.0.88"),
@@ -21,6 +21,8 @@ const PACKAGES: [(&str, &str); 9] = [
     ("transformers", "5.24.0"),
     ("numpy", "2.4.6"),
     ("safetensors", "0.8.0"),
+    // Optimizers that need no schedule.
+    ("schedulefree", "1.4.1"),
     // The names of their models, and numbers to compare ours with.
     ("torchvision", "0.28.0"),
     ("timm", "1.0.31"),

@@ -5,6 +5,7 @@
 mod clm;
 mod complete_nlp;
 mod cv;
+mod by_feature;
 mod first_all_reduce;
 mod nlp_bad_input;
 mod nlp_failures;

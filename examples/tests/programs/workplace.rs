@@ -84,6 +84,27 @@ impl Workplace {
         self.launch(processes, flags).args([nlp()]).args(self.job())
     }
 
+    /// `by_feature` on some processes, without the launcher on one; a job on the model and
+    /// the snippets of this folder, if there is one to be named by `flags`.
+    pub(crate) fn by_feature(&self, processes: usize, feature: &str, flags: &[&str]) -> Program {
+        let executable = env!("CARGO_BIN_EXE_by_feature");
+        let program = match processes {
+            1 => Program::new(executable, &self.path("logs")),
+            _ => self
+                .launch(processes, &["--quiet", "--no_prefix"])
+                .args([executable]),
+        };
+        program.args([feature]).args(flags)
+    }
+
+    /// The model and the snippets of this folder, and numbers that fit them.
+    pub(crate) fn small_job(&self) -> Vec<String> {
+        let paths = self.arguments().into_iter();
+        paths
+            .map(|path| path.into_os_string().into_string().unwrap())
+            .collect()
+    }
+
     /// The launcher for some processes, still without a program.
     pub(crate) fn launch(&self, processes: usize, flags: &[&str]) -> Program {
         Program::new(launcher(), &self.path("logs"))

@@ -10,9 +10,9 @@ use crate::data::{
 };
 use crate::nn::Module;
 use crate::optim::{
-    AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, ChainedScheduler,
-    Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler, SchedulerStepping,
-    SequentialLR, Sgd,
+    AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, AdamWScheduleFree,
+    ChainedScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler,
+    SchedulerStepping, SequentialLR, Sgd, SgdScheduleFree,
 };
 
 /// What [`Accelerator::prepare`] takes: one thing, or a tuple of them.
@@ -93,9 +93,11 @@ prepare_optimizers!(
     Adagrad,
     Adam,
     AdamW,
+    AdamWScheduleFree,
     Lamb,
     RmsProp,
     Sgd,
+    SgdScheduleFree,
     Box<dyn Optimizer>
 );
 

@@ -67,6 +67,7 @@ impl UpdateRule for AdagradConfig {
     fn kinds(&self) -> Kinds {
         Kinds {
             names: &["sum"],
+            copies: 0,
             fill: self.initial_accumulator_value,
             flat: false,
         }

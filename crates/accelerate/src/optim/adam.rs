@@ -103,6 +103,7 @@ pub(super) fn adam_kinds(amsgrad: bool) -> Kinds {
             true => &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"],
             false => &["exp_avg", "exp_avg_sq"],
         },
+        copies: 0,
         fill: 0.0,
         flat: false,
     }

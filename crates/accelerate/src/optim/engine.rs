@@ -9,12 +9,15 @@ use crate::Result;
 /// A setting that is saved with every group.
 pub(super) enum Field<'a> {
     Float(&'a mut f64),
+    Count(&'a mut u64),
     Bool(&'a mut bool),
 }
 
 /// The numbers of one group at one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
+    /// The number of the group.
+    pub(super) group: usize,
     pub(super) lr: f64,
     pub(super) weight_decay: f64,
     /// Momentum or first beta, 0 where there is none.
@@ -36,6 +39,16 @@ pub(super) trait UpdateRule: Clone {
 
     /// The settings that all groups share, by their names in PyTorch.
     fn fields(&mut self) -> Vec<(&'static str, Field<'_>)>;
+
+    /// The settings of one group, and where it stands, if the rule keeps that itself.
+    fn fields_of(&mut self, _group: usize) -> Vec<(&'static str, Field<'_>)> {
+        self.fields()
+    }
+
+    /// Gets ready for a step of one group with this learning rate, before anything changes.
+    fn begin_step(&mut self, _group: usize, _lr: f64) -> Result<()> {
+        Ok(())
+    }
 
     /// The momentum that schedules can change, if there is one.
     fn momentum(&mut self) -> Option<f64> {
@@ -98,10 +111,12 @@ impl<R: UpdateRule> Engine<R> {
         let kinds = self.rule.kinds();
         for (number, group) in self.groups.groups().iter().enumerate() {
             let numbers = Numbers {
+                group: number,
                 lr: rates.get(number).unwrap_or_default(),
                 weight_decay: group.weight_decay,
                 momentum: rates.momentum(number).unwrap_or_default(),
             };
+            self.rule.begin_step(number, numbers.lr)?;
             let moments = &mut self.moments[number];
             let steps = match self.rule.needs_one_step_count() {
                 true => step_counts(moments)?,
@@ -121,17 +136,27 @@ impl<R: UpdateRule> Engine<R> {
         Ok(())
     }
 
+    /// Every parameter that was updated already, with what is kept for it.
+    pub(super) fn updated(&self) -> impl Iterator<Item = (&Tensor, &Moments)> {
+        let own = self.moments.iter().flatten();
+        let both = self.groups.iter().zip(own);
+        both.filter_map(|(parameter, moments)| Some((parameter, moments.as_ref()?)))
+    }
+
     pub(super) fn state_dict(&self) -> StateDict {
         let mut state = self.groups.state_dict();
         let rates = self.groups.learning_rates();
         let mut rule = self.rule.clone();
         for number in 0..self.groups.len() {
-            for (name, field) in rule.fields() {
+            for (name, field) in rule.fields_of(number) {
                 let value = match field {
                     Field::Float(own) if R::MOMENTUM == Some(name) => {
                         StateValue::Float(rates.momentum(number).unwrap_or(*own))
                     }
                     Field::Float(number) => StateValue::Float(*number),
+                    Field::Count(count) => {
+                        StateValue::Int(i64::try_from(*count).unwrap_or(i64::MAX))
+                    }
                     Field::Bool(flag) => StateValue::Bool(*flag),
                 };
                 state.push(format!("group.{number}.{name}"), value);
@@ -186,10 +211,11 @@ fn step_counts(moments: &[Option<Moments>]) -> Result<Vec<u64>> {
 }
 
 fn read_fields<R: UpdateRule>(reader: &mut StateReader<'_>, rule: &mut R, group: usize) {
-    for (name, field) in rule.fields() {
+    for (name, field) in rule.fields_of(group) {
         let name = format!("group.{group}.{name}");
         match field {
             Field::Float(own) => *own = reader.float(&name).unwrap_or(*own),
+            Field::Count(own) => *own = reader.count(&name).unwrap_or(*own),
             Field::Bool(own) => *own = reader.flag(&name).unwrap_or(*own),
         }
     }
@@ -211,9 +237,9 @@ fn read_moments(
     Ok(own)
 }
 
-/// Makes an optimizer of a struct with an `engine`.
+/// Makes an optimizer of a struct with an `engine`, with further methods if there are any.
 macro_rules! optimizer_with_engine {
-    ($optimizer:ident) => {
+    ($optimizer:ident $(, { $($method:tt)* })?) => {
         impl crate::optim::Optimizer for $optimizer {
             fn name(&self) -> &'static str {
                 stringify!($optimizer)
@@ -234,6 +260,8 @@ macro_rules! optimizer_with_engine {
             fn load_state_dict(&mut self, state: &crate::optim::StateDict) -> crate::Result<()> {
                 self.engine.load_state_dict(state)
             }
+
+            $($($method)*)?
         }
 
         impl std::fmt::Debug for $optimizer {

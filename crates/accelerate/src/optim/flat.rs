@@ -1,3 +1,4 @@
+use accelerate_torch::foreach;
 use accelerate_torch::fused::{self, GradScale, SgdStep};
 use tch::Tensor;
 
@@ -36,6 +37,13 @@ pub(super) fn add_to_parameters(
 ) -> Result<()> {
     let pieces = split_like(change, &cohort.parameters)?;
     add_pieces(cohort, &pieces, factor)
+}
+
+/// Puts `values`, a vector over the whole cohort, in the place of the parameters.
+pub(super) fn set_parameters(cohort: &Cohort<Lists>, values: &Tensor) -> Result<()> {
+    // There is no copy for lists of tensors; the sum with zero is one.
+    foreach::zero_(&cohort.parameters)?;
+    add_to_parameters(cohort, values, 1.0)
 }
 
 /// As [`add_to_parameters`], with one piece for each parameter.

@@ -121,6 +121,7 @@ impl UpdateRule for LambConfig {
     fn kinds(&self) -> Kinds {
         Kinds {
             names: &["exp_avg", "exp_avg_sq"],
+            copies: 0,
             fill: 0.0,
             flat: true,
         }

@@ -23,6 +23,7 @@ mod prepared_scheduler;
 mod rates;
 mod rmsprop;
 pub mod schedule;
+mod schedule_free;
 mod sgd;
 mod state_dict;
 
@@ -47,6 +48,9 @@ pub use schedule::{
     constant_schedule_with_warmup, cosine_schedule_with_warmup,
     cosine_with_hard_restarts_schedule_with_warmup, get_scheduler, inverse_sqrt_schedule,
     linear_schedule_with_warmup, polynomial_decay_schedule_with_warmup,
+};
+pub use schedule_free::{
+    AdamWScheduleFree, AdamWScheduleFreeConfig, SgdScheduleFree, SgdScheduleFreeConfig,
 };
 pub use sgd::{Sgd, SgdConfig};
 pub use state_dict::{StateDict, StateValue};

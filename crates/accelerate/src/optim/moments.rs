@@ -8,7 +8,9 @@ use crate::Result;
 pub(super) struct Kinds {
     /// The tensors' names.
     pub(super) names: &'static [&'static str],
-    /// What they are filled with before the first step.
+    /// How many of them, from the first on, begin as copies of the parameter.
+    pub(super) copies: usize,
+    /// What the others are filled with before the first step.
     pub(super) fill: f64,
     /// Whether all tensors of a name lie in one, so that one kernel call does for all.
     pub(super) flat: bool,
@@ -37,9 +39,10 @@ pub(super) fn none_for_each<T>(parameters: &[Tensor]) -> Vec<Option<T>> {
 
 impl Moments {
     fn new(parameter: &Tensor, kinds: Kinds) -> Result<Self> {
-        let tensors = kinds.names.iter().map(|_| match kinds.fill {
-            0.0 => parameter.f_zeros_like(),
-            fill => parameter.f_full_like(fill),
+        let tensors = (0..kinds.names.len()).map(|kind| match kinds.fill {
+            _ if kind < kinds.copies => copy_of(parameter),
+            0.0 => Ok(parameter.f_zeros_like()?),
+            fill => Ok(parameter.f_full_like(fill)?),
         });
         Ok(Self {
             step: Tensor::f_zeros([0i64; 0], (Kind::Float, parameter.device()))?,
@@ -50,6 +53,11 @@ impl Moments {
     /// How many steps were made.
     pub(super) fn steps(&self) -> Result<u64> {
         Ok(self.step.f_double_value(&[])? as u64)
+    }
+
+    /// The tensor with the name at place `kind`.
+    pub(super) fn tensor(&self, kind: usize) -> &Tensor {
+        &self.tensors[kind]
     }
 
     pub(super) fn named(&self, kinds: Kinds) -> impl Iterator<Item = (&'static str, &Tensor)> {
@@ -147,6 +155,12 @@ impl Lists {
         let _ = self.count.shallow_clone().f_add_scalar_(1.0)?;
         Ok(())
     }
+}
+
+fn copy_of(parameter: &Tensor) -> Result<Tensor> {
+    let mut copy = parameter.f_zeros_like()?;
+    tch::no_grad(|| copy.f_copy_(parameter))?;
+    Ok(copy)
 }
 
 /// The pieces of a flat tensor with the shapes of `like`, as views.

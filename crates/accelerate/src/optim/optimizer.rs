@@ -46,6 +46,27 @@ pub trait Optimizer {
         tch::no_grad(|| Ok(foreach::zero_(&gradients)?))
     }
 
+    /// Gets ready for training. Only optimizers that evaluate with other weights than they
+    /// train with do anything here, such as [`AdamWScheduleFree`](super::AdamWScheduleFree).
+    ///
+    /// # Errors
+    /// Those of the kernels.
+    ///
+    /// # Source
+    /// `AcceleratedOptimizer.train`, which is there for such optimizers too.
+    fn train(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Puts the weights into the parameters that are meant for evaluation and for saving;
+    /// see [`train`](Self::train).
+    ///
+    /// # Errors
+    /// Those of the kernels.
+    fn eval(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Everything that the next step depends on besides parameters and
     /// gradients: settings of each group, and state of each parameter.
     ///
@@ -81,6 +102,14 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn zero_grad_in_place(&mut self) -> Result<()> {
         (**self).zero_grad_in_place()
+    }
+
+    fn train(&mut self) -> Result<()> {
+        (**self).train()
+    }
+
+    fn eval(&mut self) -> Result<()> {
+        (**self).eval()
     }
 
     fn state_dict(&self) -> Result<StateDict> {

@@ -108,6 +108,14 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
         }
     }
 
+    fn train(&mut self) -> Result<()> {
+        self.inner.train()
+    }
+
+    fn eval(&mut self) -> Result<()> {
+        self.inner.eval()
+    }
+
     fn state_dict(&self) -> Result<StateDict> {
         self.inner.state_dict()
     }

@@ -110,6 +110,7 @@ impl UpdateRule for RmsPropConfig {
                 (true, false) => &["square_avg", "grad_avg"],
                 (true, true) => &["square_avg", "grad_avg", "momentum_buffer"],
             },
+            copies: 0,
             fill: 0.0,
             flat: true,
         }
