@@ -3,6 +3,7 @@
 mod command_line;
 mod measurement;
 mod report;
+mod training_core;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,12 +43,15 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// How often each side runs [default: 3, and 10 for the command line].
+    /// How often each side runs [default: 3, 10 for the command line, 5 for the training core].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Measure how fast commands answer instead.
     #[arg(long, alias = "command_line")]
     command_line: bool,
+    /// Measure the parts of a training loop one by one instead.
+    #[arg(long, alias = "training_core", conflicts_with = "command_line")]
+    training_core: bool,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -63,6 +67,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
         (
             Table::CommandLine,
             command_line::measure(workspace, rounds)?,
+        )
+    } else if options.training_core {
+        let rounds = options.rounds.unwrap_or(training_core::ROUNDS);
+        (
+            Table::TrainingCore,
+            training_core::measure(workspace, rounds)?,
         )
     } else {
         (Table::Job, job(workspace, options)?)
