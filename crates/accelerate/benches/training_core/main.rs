@@ -1,8 +1,8 @@
 //! The parts of a training loop on one process, one module each.
 //!
-//! `cargo bench --workspace --bench training_core -- loader` runs those whose name has `loader` in
-//! it. Names are `area/operation/size`. How they compare with the original:
-//! `cargo xtask bench-peers --training-core`.
+//! `cargo bench --package accelerate-rs --bench training_core -- loader` runs those with `loader`
+//! in their name, which is `area/operation/size`; with `--test` each runs once. How they compare
+//! with the original: `cargo xtask bench-peers --training-core`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a bench may panic")]
 
