@@ -7,6 +7,7 @@ Each rank writes what it measured to `PATH.rank{r}.json`: `measures` in seconds 
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -90,6 +91,19 @@ def loader_part(accelerator, measures, checks):
         epochs(f"text_{workers}", texts, "input_ids", "labels", measures, checks)
         images = accelerator.prepare(DataLoader(Images(IMAGES), **options))
         epochs(f"image_{workers}", images, 0, 1, measures, checks)
+    measures["image_copy_s"] = copy()
+
+
+def copy():
+    """What is left of loading an image where there is nothing but its copy into a batch that exists."""
+    data, ready = Images(IMAGES), [None] * BATCH
+    batch = torch.empty(BATCH, 3, 64, 64)
+    following = itertools.count(37, 37)
+
+    def before():
+        ready[:] = [data[next(following) % IMAGES][0] for _ in range(BATCH)]
+
+    return median_of(before, lambda: torch.stack(ready, out=batch)) / BATCH
 
 
 def epochs(name, loader, values, labels, measures, checks):

@@ -73,7 +73,7 @@ const THIRD: Goal = Goal::Ratio(1.0 / 3.0);
 const HALF: Goal = Goal::Ratio(0.5);
 const NOT_SLOWER: Goal = Goal::Ratio(1.0);
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     row(
         "loader, text, no workers: a sample",
         "text_0_sample_s",
@@ -109,6 +109,12 @@ const ROWS: [Row; 18] = [
         "image_2_first_batch_s",
         Unit::Milliseconds,
         NOT_SLOWER,
+    ),
+    row(
+        "images: copying a sample into a batch that exists",
+        "image_copy_s",
+        Unit::Microseconds,
+        Goal::None,
     ),
     row(
         "`gather_for_metrics` of `[64]` integers",

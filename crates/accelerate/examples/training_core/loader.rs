@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use accelerate::data::Dataset;
 use accelerate::{Accelerator, Result};
 use tch::{Kind, Tensor};
 
-use super::measures::Measures;
-use super::workload::{TextBatch, images, pad, shuffled, texts};
+use super::measures::{Measures, median_of};
+use super::workload::{BATCH, TextBatch, images, pad, shuffled, texts};
 
 const TEXTS: usize = 20_480;
 const IMAGES: usize = 10_240;
@@ -28,7 +29,30 @@ pub(crate) fn run(accelerator: &Accelerator, measures: &mut Measures) -> Result<
         let measured = epochs(|| loader.iter(), |[pixels, _]| pixels, |[_, labels]| labels)?;
         measured.note("image", workers, measures);
     }
+    measures.time("image_copy_s", copy()?);
     Ok(())
+}
+
+/// What is left of loading an image where there is nothing but its copy into a batch that exists.
+fn copy() -> Result<f64> {
+    const ROUNDS: usize = 200;
+    let data = images(IMAGES)?;
+    let pixels = |index| data.get(index).map(|[pixels, _]| pixels);
+    let mut ready = (0..BATCH).map(pixels).collect::<Result<Vec<_>>>()?;
+    let batch = Tensor::f_stack(&ready, 0)?;
+    let mut next = 0;
+    let time = median_of(
+        ROUNDS,
+        || {
+            for place in &mut ready {
+                next = (next + 37) % IMAGES;
+                *place = pixels(next)?;
+            }
+            Ok(())
+        },
+        || Ok(Tensor::f_stack_out(&batch, &ready, 0).map(drop)?),
+    )?;
+    Ok(time / BATCH as f64)
 }
 
 /// What the epochs over one loader took, in seconds; the median of them.
