@@ -24,7 +24,6 @@
 mod broadcast;
 mod call;
 mod codec;
-mod finite;
 mod gather;
 mod mismatch;
 mod objects;
