@@ -2,7 +2,8 @@
 """One plain `torch.distributed` rank (gloo) for a group that mixes Python and Rust processes.
 
 Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; at least 2 ranks. Every rank must make the
-same calls in this order; README.md lists them with their values. Ends with `MIXED OK <sum>`
+same calls in this order; README.md lists them with their values. With the argument `ddp` only
+those of data parallel and what follows them are made, `differ` gives this rank another model. Ends with `MIXED OK <sum>`
 and exit code 0, or names the first wrong result and exits with 1.
 """
 
@@ -30,10 +31,11 @@ TRAINING_STEPS = 2
 def main():
     dist.init_process_group("gloo", init_method="env://", timeout=TIMEOUT)
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    collectives(rank, world_size)
-    subgroup(rank)
-    one_tensor_collectives(rank, world_size)
-    total = data_parallel(rank, world_size)
+    if not sys.argv[1:]:
+        collectives(rank, world_size)
+        subgroup(rank)
+        one_tensor_collectives(rank, world_size)
+    total = data_parallel(rank, world_size, hidden=17 if "differ" in sys.argv[1:] else 16)
     print(f"MIXED OK {total:.6f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
@@ -87,11 +89,11 @@ def one_tensor_collectives(rank, world_size):
     check("reduce_scatter_tensor", part, [world_size * i + tens for i in (2 * rank, 2 * rank + 1)])
 
 
-def data_parallel(rank, world_size):
+def data_parallel(rank, world_size, hidden):
     """Two training steps; then all ranks must hold the same bits. Gives the parameters' sum."""
     # The seed differs by rank on purpose: the wrapper must broadcast rank 0's values.
     torch.manual_seed(rank)
-    network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    network = torch.nn.Sequential(torch.nn.Linear(8, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 4))
     model = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, fused=True)
     inputs = torch.arange(32, dtype=torch.float32).reshape(4, 8) / 32 + rank

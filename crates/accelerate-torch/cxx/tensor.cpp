@@ -1,4 +1,4 @@
-// Storage, devices, random generators, autocast and the fused kernels.
+// Storage, devices, random generators, determinism, autocast and the fused kernels.
 #include "guard.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -241,6 +241,39 @@ Status* acc_generator_randint(at::Generator* generator, int64_t high, int64_t n,
 Status* acc_generator_multinomial(at::Generator* generator, const Tensor* weights, int64_t n,
                                   bool replacement, Tensor** out) {
   return guard([&] { *out = new Tensor(at::multinomial(*weights, n, replacement, *generator)); });
+}
+
+// ---- deterministic algorithms ----
+
+struct DeterminismState {
+  // 0: any algorithm, 1: warn of one without a deterministic form, 2: refuse it.
+  int32_t algorithms;
+  bool fill_uninitialized;
+  bool cudnn_deterministic;
+  bool cudnn_benchmark;
+  bool onednn_deterministic;
+};
+
+Status* acc_determinism(DeterminismState* now) {
+  return guard([&] {
+    const auto& context = at::globalContext();
+    now->algorithms = !context.deterministicAlgorithms() ? 0 : context.deterministicAlgorithmsWarnOnly() ? 1 : 2;
+    now->fill_uninitialized = context.deterministicFillUninitializedMemory();
+    now->cudnn_deterministic = context.deterministicCuDNN();
+    now->cudnn_benchmark = context.benchmarkCuDNN();
+    now->onednn_deterministic = context.deterministicMkldnn();
+  });
+}
+
+Status* acc_set_determinism(const DeterminismState* wanted) {
+  return guard([&] {
+    auto& context = at::globalContext();
+    context.setDeterministicAlgorithms(wanted->algorithms != 0, wanted->algorithms == 1);
+    context.setDeterministicFillUninitializedMemory(wanted->fill_uninitialized);
+    context.setDeterministicCuDNN(wanted->cudnn_deterministic);
+    context.setBenchmarkCuDNN(wanted->cudnn_benchmark);
+    context.setDeterministicMkldnn(wanted->onednn_deterministic);
+  });
 }
 
 // ---- autocast ----

@@ -60,6 +60,16 @@ pub(crate) type ThenCall =
     unsafe extern "C" fn(*mut c_void, *const CTensor, *mut *mut CTensor) -> *mut Failure;
 
 #[repr(C)]
+#[derive(Default)]
+pub(crate) struct DeterminismState {
+    pub algorithms: i32,
+    pub fill_uninitialized: bool,
+    pub cudnn_deterministic: bool,
+    pub cudnn_benchmark: bool,
+    pub onednn_deterministic: bool,
+}
+
+#[repr(C)]
 pub(crate) struct AutocastState {
     pub enabled: bool,
     pub kind: i32,
@@ -228,6 +238,8 @@ unsafe extern "C" {
     ) -> *mut Status;
 
     // tensor.cpp: autocast
+    pub(crate) fn acc_determinism(now: *mut DeterminismState) -> *mut Status;
+    pub(crate) fn acc_set_determinism(wanted: *const DeterminismState) -> *mut Status;
     pub(crate) fn acc_autocast_enter(
         device_type: i32,
         enabled: bool,

@@ -20,6 +20,7 @@ mod store;
 
 pub mod autocast;
 pub mod autograd;
+pub mod deterministic;
 pub mod device;
 pub mod foreach;
 pub mod fused;

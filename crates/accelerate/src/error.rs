@@ -126,14 +126,15 @@ pub enum Error {
         /// Every rank's side.
         report: Box<crate::collectives::MismatchReport>,
     },
-    /// A collective failed because other ranks did not come, or ended.
+    /// A collective failed because other ranks ended, left the job, stopped answering or did
+    /// not come.
     #[error("{report}")]
     CollectiveIncomplete {
         /// Who is missing, and where the others are.
         report: Box<crate::collectives::IncompleteReport>,
-        /// Why it failed.
+        /// How it was noticed.
         #[source]
-        source: accelerate_torch::Error,
+        source: Box<accelerate_torch::Error>,
     },
     /// A tensor has more dimensions on one rank than on another.
     #[error(
@@ -181,22 +182,6 @@ pub enum Error {
         bytes: i64,
         /// The largest size.
         limit: usize,
-    },
-    /// Ranks ended, left the job or stopped answering while this one waited for them.
-    #[error(
-        "rank {rank} waited in `{operation}` in vain: {roll}; see why they ended, and let all ranks leave \
-         a loop at the same step (`check_trigger`)"
-    )]
-    RanksLost {
-        /// What was waiting.
-        operation: &'static str,
-        /// Who was waiting.
-        rank: usize,
-        /// Who is gone.
-        roll: Box<crate::state::RollCall>,
-        /// How it was noticed.
-        #[source]
-        source: Box<accelerate_torch::Error>,
     },
     /// A rank that was to do something before the others did not do it.
     #[error("rank {rank} went first and failed; its own message says why")]
@@ -270,15 +255,23 @@ pub enum Error {
         /// The class of the model.
         class: &'static str,
     },
+    /// Parameters got no gradient in a backward pass in which ranks average gradients.
+    #[error("{report}")]
+    UnusedParameters {
+        /// Which, and on which ranks.
+        report: Box<crate::parallel::UnusedReport>,
+    },
     /// Ranks brought different models to be trained together.
     #[error(
-        "all ranks need the same model: expected {expected} as on rank 0, found {found} on rank {rank}; \
+        "all ranks need the same model: expected {expected} as on rank {base}, found {found} on rank {rank}; \
          build it from the same settings on every rank"
     )]
     ModelsDiffer {
+        /// The rank whose model the others are compared with.
+        base: usize,
         /// The first rank whose model is another.
         rank: usize,
-        /// The first tensor that differs as rank 0 has it: name, kind, shape.
+        /// The first tensor that differs as rank `base` has it: name, kind, shape.
         expected: String,
         /// The tensor that this rank has in its place.
         found: String,
@@ -385,6 +378,20 @@ pub enum Error {
         /// Why it failed.
         #[source]
         source: std::io::Error,
+    },
+    /// A worker thread did not deliver its batch in time.
+    #[error(
+        "data worker {worker} did not deliver its batch within {} s: it is {doing}; \
+         give it more time (`timeout`), or read that with `num_workers(0)` to see what takes so long",
+        timeout.as_secs_f64()
+    )]
+    WorkerTimeout {
+        /// The worker's number.
+        worker: usize,
+        /// How long it was waited for.
+        timeout: std::time::Duration,
+        /// What it was doing then, such as `reading sample 7`.
+        doing: String,
     },
     /// A worker thread ended before its batch was made.
     #[error("data worker {worker} ended before its batch was made")]

@@ -3,6 +3,8 @@
 use accelerate_torch::{Generator, device};
 use tch::Device;
 
+pub use accelerate_torch::deterministic::{Algorithms, Determinism};
+
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -12,7 +14,12 @@ pub struct SeedOptions {
     /// Adds the rank to the seed, so that ranks draw different numbers. Leave it off where
     /// ranks must agree, as on the order of a data set.
     pub device_specific: bool,
-    /// Takes only algorithms that give the same bits in every run. On one CPU thread all do.
+    /// Takes only algorithms that give the same bits in every run, from now on, in the whole
+    /// process: an operation that has none fails. Some are slower.
+    ///
+    /// [`Determinism`] has the finer choices, such as warnings instead of failures, and the
+    /// way back. Matrix products on a GPU also need `CUBLAS_WORKSPACE_CONFIG=:4096:8` in the
+    /// environment; libtorch says so where it is missing.
     pub deterministic: bool,
 }
 
@@ -39,13 +46,11 @@ pub struct Seeded {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] for a device-specific seed before the process knows its rank, and
-/// for deterministic algorithms where libtorch would have to be switched over to them.
+/// [`Error::Argument`] for a device-specific seed before the process knows its rank.
 ///
 /// # Source
-/// `accelerate.utils.set_seed`. Differs: this version cannot switch libtorch to its
-/// deterministic algorithms, so the option is refused wherever a kernel may depend on the
-/// order of threads: with a GPU, or with more than one thread.
+/// `accelerate.utils.set_seed`. As there, `deterministic` turns deterministic algorithms on and
+/// its absence does not turn them off.
 pub fn set_seed(seed: u64, options: SeedOptions) -> Result<Seeded> {
     set_seed_as(PartialState::current().as_ref(), seed, options)
 }
@@ -68,16 +73,13 @@ pub(crate) fn set_seed_as(
         }
     };
     let devices = devices();
-    let threads = tch::get_num_threads();
-    if options.deterministic && (devices.len() > 1 || threads > 1) {
-        return Err(Error::Argument {
-            operation: "deterministic algorithms",
-            expected: "a process on one CPU thread (`OMP_NUM_THREADS=1`)".to_owned(),
-            found: format!("{threads} threads and the devices {devices:?}"),
-        });
-    }
     for &device in &devices {
         Generator::default_of(device)?.manual_seed(seed)?;
+    }
+    if options.deterministic {
+        Determinism::current()?
+            .with_algorithms(Algorithms::Deterministic)
+            .apply()?;
     }
     Ok(Seeded { seed, devices })
 }

@@ -606,7 +606,7 @@ fn settings_of_accumulation_do_not_contradict_each_other() -> Result<()> {
         .gradient_accumulation_plugin(plugin)
         .build()?;
     assert_eq!(accelerator.gradient_accumulation_steps(), count(3));
-    assert!(accelerator.gradient_state().adjust_scheduler());
+    assert!(!accelerator.gradient_state().adjust_scheduler());
     // Changed while training, it counts from the next batch on.
     accelerator.set_gradient_accumulation_steps(count(2));
     let syncs: Vec<bool> = (0..4)

@@ -1,5 +1,9 @@
 //! Streams: their loaders, and the part that each rank reads.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests stand outside of test functions"
+)]
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -7,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelerate::data::{
-    FnIterableDataset, IterableDataLoader, IterableDataset, IterableDatasetShard, IterableLayout,
-    PreparedLoader, Samples, worker_info,
+    FnIterableDataset, IterableDataLoader, IterableDataLoaderShard, IterableDataset,
+    IterableDatasetShard, IterableLayout, PreparedLoader, Samples, ShardOptions, worker_info,
 };
 use accelerate::{Accelerator, DataLoaderConfiguration, Error, Result};
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::Generator;
+use proptest::prelude::*;
 use tch::Tensor;
 
 fn values(batch: &Tensor) -> Result<Vec<i64>> {
@@ -411,4 +416,107 @@ fn a_generator_gives_every_rank_the_order_of_the_epoch() {
         }
         Ok(())
     });
+}
+
+/// What `ranks` ranks read of a stream that all of them share, rank by rank.
+fn slices(
+    samples: i64,
+    part: usize,
+    ranks: usize,
+    split_batches: bool,
+    drop_last: bool,
+) -> Vec<Vec<i64>> {
+    let size = if split_batches { part * ranks } else { part };
+    (0..ranks)
+        .map(|process_index| {
+            let layout = IterableLayout {
+                batch_size: NonZeroUsize::new(size).unwrap(),
+                drop_last,
+                num_processes: NonZeroUsize::new(ranks).unwrap(),
+                process_index,
+                split_batches,
+            };
+            let stream = FnIterableDataset::new(move || (0..samples).map(Ok));
+            let stream = stream.with_len(usize::try_from(samples).unwrap());
+            let shard = IterableDatasetShard::new(stream, layout).unwrap();
+            let own: Vec<i64> = shard.epoch().collect::<Result<_>>().unwrap();
+            assert_eq!(shard.known_len(), Some(own.len()), "rank {process_index}");
+            own
+        })
+        .collect()
+}
+
+/// The samples of all ranks in the order of the stream: `part` of each rank in turn.
+fn in_turn(parts: &[Vec<i64>], part: usize) -> Vec<i64> {
+    let steps = parts.iter().map(|own| own.len().div_ceil(part)).max();
+    (0..steps.unwrap_or(0))
+        .flat_map(|step| {
+            parts
+                .iter()
+                .flat_map(move |own| own.iter().skip(step * part).take(part).copied())
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn slices_are_the_stream_with_its_start_behind_it(
+        samples in 1i64..60,
+        part in 1usize..6,
+        ranks in 1usize..5,
+        split: bool,
+    ) {
+        let parts = slices(samples, part, ranks, split, false);
+        prop_assert!(parts.iter().all(|own| own.len() == parts[0].len()));
+        let mut seen = in_turn(&parts, part);
+        let whole = usize::try_from(samples).unwrap().next_multiple_of(part * ranks);
+        prop_assert_eq!(seen.len(), whole);
+        seen.truncate(usize::try_from(samples).unwrap());
+        prop_assert!(seen.into_iter().eq(0..samples));
+    }
+
+    #[test]
+    fn slices_that_drop_the_last_are_disjoint_and_whole_rounds(
+        samples in 0i64..60,
+        part in 1usize..6,
+        ranks in 1usize..5,
+        split: bool,
+    ) {
+        let seen = in_turn(&slices(samples, part, ranks, split, true), part);
+        let round = i64::try_from(part * ranks).unwrap();
+        prop_assert!(seen.into_iter().eq(0..samples - samples % round));
+    }
+
+    #[test]
+    fn parts_of_ranks_and_workers_are_disjoint_and_cover_the_stream(
+        lens in prop::collection::vec(0i64..7, 4..9),
+        size in 1usize..4,
+        ranks in 1usize..5,
+        workers in 0usize..4,
+    ) {
+        let mut seen = Vec::new();
+        for process_index in 0..ranks {
+            let loader = IterableDataLoader::builder(Files::new(&lens))
+                .batch_size(size)
+                .num_workers(workers)
+                .build()
+                .unwrap();
+            let options = ShardOptions {
+                num_processes: NonZeroUsize::new(ranks).unwrap(),
+                process_index,
+                even_batches: false,
+                ..Default::default()
+            };
+            let shard = IterableDataLoaderShard::new(loader, options, None).unwrap();
+            let batches = all(&shard).unwrap();
+            prop_assert!(batches.iter().all(|batch| (1..=size).contains(&batch.len())));
+            if let Some(len) = shard.known_len() {
+                prop_assert_eq!(len, batches.len());
+            }
+            seen.extend(batches.concat());
+        }
+        seen.sort_unstable();
+        prop_assert_eq!(seen, Files::new(&lens).numbers(1, 0));
+    }
 }

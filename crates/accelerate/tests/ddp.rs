@@ -1,9 +1,10 @@
 //! Data parallelism and its options on real ranks.
 #![forbid(unsafe_code)]
+#![expect(clippy::panic, reason = "a test may panic")]
 
 use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
-use accelerate::parallel::DistributedDataParallelKwargs;
-use accelerate::{Accelerator, Result};
+use accelerate::parallel::{DistributedDataParallelKwargs, Gradients, UnusedReport};
+use accelerate::{Accelerator, Error, Result};
 use accelerate_testkit::ranks;
 use accelerate_torch::{autograd, storage};
 use tch::{Device, Kind, Tensor};
@@ -153,8 +154,16 @@ fn a_rank_that_dies_in_the_backward_pass_is_an_error_on_the_others() {
             accelerator.backward(&out.f_sum(Kind::Float)?)?;
         }
         let lost = accelerator.backward(&out.f_sum(Kind::Float)?);
-        let text = lost.unwrap_err().to_string();
-        assert!(text.contains("onnection"), "{text}");
+        let Error::CollectiveIncomplete { report, .. } = lost.unwrap_err() else {
+            panic!("another error");
+        };
+        assert_eq!(report.missing, [1], "{report}");
+        assert_eq!(report.operation, "backward");
+        let text = report.to_string();
+        assert!(text.contains("rank 1 has ended"), "{text}");
+        // The prepared model, the forward pass, then this.
+        assert!(text.contains("(call 3, at "), "{text}");
+        assert!(text.contains("tests/ddp.rs:"), "{text}");
         Ok(())
     });
 }
@@ -172,6 +181,158 @@ fn buffers_and_frozen_parameters_come_from_rank_0() {
             numbers(&model.idle.weight.tensor().f_to_device(Device::Cpu)?),
             [7.0, 7.0]
         );
+        Ok(())
+    });
+}
+
+/// A layer that only some inputs go through.
+#[derive(Debug, Module)]
+struct Branches {
+    always: Linear,
+    sometimes: Linear,
+    state: ModuleState,
+}
+
+impl Branches {
+    fn new() -> Result<Self> {
+        let factory = Factory::default();
+        Ok(Self {
+            always: Linear::new(2, 2, &factory)?,
+            sometimes: Linear::new(2, 2, &factory)?,
+            state: ModuleState::default(),
+        })
+    }
+}
+
+impl Forward for Branches {
+    type Input = (Tensor, bool);
+    type Output = Tensor;
+
+    fn forward(&self, (x, branch): (Tensor, bool)) -> Result<Tensor> {
+        let x = self.always.call(x)?;
+        if branch {
+            self.sometimes.call(x)
+        } else {
+            Ok(x)
+        }
+    }
+}
+
+fn unused(error: Error) -> Box<UnusedReport> {
+    match error {
+        Error::UnusedParameters { report } => report,
+        other => panic!("another error: {other}"),
+    }
+}
+
+fn missing() -> Gradients {
+    Gradients::Missing(
+        ["sometimes.weight", "sometimes.bias"]
+            .map(str::to_owned)
+            .to_vec(),
+    )
+}
+
+#[test]
+fn a_branch_that_no_rank_takes_is_named_with_all_ranks() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let accelerator = accelerator(DistributedDataParallelKwargs::default())?;
+        let model = accelerator.prepare(Branches::new()?)?;
+        let step = |branch| -> Result<()> {
+            let out = model.call((row(1.0, 2.0), branch))?;
+            accelerator.backward(&out.f_sum(Kind::Float)?)
+        };
+        step(true)?;
+        step(false)?;
+        let report = unused(step(true).unwrap_err());
+        assert!(report.is_on_all_ranks(), "{report}");
+        assert_eq!(report.gradients, vec![missing(); rank.world()]);
+        let text = report.to_string();
+        let expected = format!(
+            "`sometimes.weight`, `sometimes.bias`, on all {} ranks",
+            rank.world()
+        );
+        assert!(text.contains(&expected), "{text}");
+        accelerator.wait_for_everyone()
+    });
+}
+
+#[test]
+fn a_branch_that_one_rank_does_not_take_is_named_with_that_rank() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let accelerator = accelerator(DistributedDataParallelKwargs::default())?;
+        let model = accelerator.prepare(Branches::new()?)?;
+        for _ in 0..2 {
+            let branch = rank.index() != 1;
+            let out = model.call((row(1.0, 2.0), branch));
+            let done = out.and_then(|out| accelerator.backward(&out.f_sum(Kind::Float)?));
+            let Err(error) = done else {
+                continue;
+            };
+            // Rank 1 finds it in its next forward pass; the others, which waited in the
+            // backward pass, when it has ended.
+            let report = unused(error);
+            let complete = |index| match index {
+                1 => missing(),
+                _ => Gradients::Complete,
+            };
+            let found = &report.gradients;
+            assert_eq!(found[rank.index()], complete(rank.index()), "{report}");
+            assert_eq!(found[1], missing(), "{report}");
+            if rank.index() == 1 {
+                let expected: Vec<_> = (0..rank.world()).map(complete).collect();
+                assert_eq!(*found, expected, "{report}");
+                let text = report.to_string();
+                assert!(text.contains("` on rank 1; rank"), "{text}");
+            }
+            return Ok(());
+        }
+        panic!("nobody noticed on rank {}", rank.index());
+    });
+}
+
+#[test]
+fn a_loss_times_zero_is_no_missing_gradient() {
+    ranks(&[2], |rank| -> Result<()> {
+        let accelerator = accelerator(DistributedDataParallelKwargs::default())?;
+        let model = accelerator.prepare(Branches::new()?)?;
+        for _ in 0..3 {
+            let out = model.call((row(1.0, 2.0), true))?.f_sum(Kind::Float)?;
+            let own = if rank.index() == 1 { 0.0 } else { 2.0 };
+            accelerator.backward(&out.f_mul_scalar(own)?)?;
+            let bias = model
+                .sometimes
+                .bias
+                .as_ref()
+                .map(|bias| bias.tensor().grad());
+            // The mean of 2 and 0.
+            assert_eq!(bias.as_ref().map(numbers), Some(vec![1.0, 1.0]));
+            for parameter in model.parameters() {
+                autograd::set_grad(parameter.tensor(), None)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn unused_branches_may_differ_where_they_are_looked_for() {
+    ranks(&[2], |rank| -> Result<()> {
+        let accelerator = accelerator(DistributedDataParallelKwargs {
+            find_unused_parameters: true,
+            ..Default::default()
+        })?;
+        let model = accelerator.prepare(Branches::new()?)?;
+        for _ in 0..3 {
+            let out = model.call((row(1.0, 2.0), rank.index() == 0))?;
+            accelerator.backward(&out.f_sum(Kind::Float)?)?;
+        }
+        let bias = model
+            .sometimes
+            .bias
+            .as_ref()
+            .map(|bias| bias.tensor().grad());
+        assert_eq!(bias.as_ref().map(numbers), Some(vec![1.5, 1.5]));
         Ok(())
     });
 }

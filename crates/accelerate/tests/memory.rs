@@ -1,6 +1,7 @@
 //! The search for a batch size that fits, over real ranks.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 
 use accelerate::memory::find_executable_batch_size;
 use accelerate::nn::{Factory, Linear, Module};
@@ -163,8 +164,16 @@ fn freed_things_are_gone() -> Result<()> {
     let parameters: Vec<_> = parameters.collect();
     let optimizer = Sgd::new(parameters, SgdConfig::new(0.1))?;
     let prepared = accelerator.prepare((model, optimizer))?;
+    // One batch of two has been seen.
+    accelerator.set_gradient_accumulation_steps(NonZeroUsize::new(2).unwrap());
+    assert!(!accelerator.accumulate(())?.sync_gradients());
+    assert!(!accelerator.sync_gradients());
     accelerator.free_memory(prepared)?;
     assert!(!accelerator.optimizer_step_was_skipped());
+    assert!(accelerator.sync_gradients());
+    // The count starts anew.
+    let syncs = [(); 2].map(|()| accelerator.accumulate(()).unwrap().sync_gradients());
+    assert_eq!(syncs, [false, true]);
     // Other things can be prepared after.
     accelerator
         .prepare(Linear::new(2, 2, &Factory::default())?)

@@ -204,14 +204,41 @@ fn objects_of_one_rank_reach_all() {
     });
 }
 
+/// Something that cannot be written when it is broken.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Fragile(bool);
+
+impl Serialize for Fragile {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            true => Err(serde::ser::Error::custom("it is broken")),
+            false => serializer.serialize_newtype_struct("Fragile", &false),
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_and_maps_of_any_key_are_objects_too() {
+    ranks(&[2], |rank: Rank| -> Result<()> {
+        let accelerator = Accelerator::new()?;
+        let own = BTreeMap::from([((rank.index(), true), [f64::NAN, f64::NEG_INFINITY])]);
+        let all = accelerator.gather_object(vec![own])?;
+        for (index, map) in all.iter().enumerate() {
+            let numbers = map[&(index, true)];
+            assert!(numbers[0].is_nan() && numbers[1] == f64::NEG_INFINITY);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn an_object_that_cannot_be_sent_is_an_error_on_every_rank_and_nothing_hangs() {
     ranks(&[1, 3], |rank: Rank| -> Result<()> {
         let accelerator = Accelerator::new()?;
-        let number = if rank.index() == 1 { f64::NAN } else { 1.0 };
-        let result = accelerator.gather_object(vec![number]);
+        let object = Fragile(rank.index() == 1);
+        let result = accelerator.gather_object(vec![object.clone()]);
         match (rank.world(), rank.index()) {
-            (1, _) => assert_eq!(result?, [1.0]),
+            (1, _) => assert_eq!(result?, [object.clone()]),
             (_, 1) => assert!(matches!(result, Err(Error::ObjectEncoding { .. }))),
             _ => assert!(matches!(
                 result,
@@ -221,7 +248,7 @@ fn an_object_that_cannot_be_sent_is_an_error_on_every_rank_and_nothing_hangs() {
         // The ranks are still in step.
         assert_eq!(accelerator.gather_object(vec![1])?, vec![1; rank.world()]);
         if rank.world() > 1 {
-            let mut list = vec![number];
+            let mut list = vec![object];
             assert!(accelerator.broadcast_object_list(&mut list, 1).is_err());
         }
         accelerator.wait_for_everyone()

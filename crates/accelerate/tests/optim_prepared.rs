@@ -7,6 +7,7 @@
 
 use std::num::NonZeroUsize;
 
+use accelerate::accumulation::GradientAccumulationPlugin;
 use accelerate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, AdamW, AdamWConfig, LambdaLR, LearningRates,
     Optimizer, ParamGroup, Scheduler, SchedulerStepping, Sgd, SgdConfig, StateDict, StateValue,
@@ -77,6 +78,75 @@ fn a_schedule_makes_one_step_per_rank() {
     optimizer.learning_rates().set_skipped(false);
     schedule.step().unwrap();
     assert_eq!(schedule.inner().last_epoch(), 4);
+}
+
+/// The rule: at each update, a step for every rank and every batch that went into it.
+#[test]
+fn an_adjusted_schedule_counts_the_batches_of_each_update() {
+    for (processes, stepping) in [
+        (2, ranks(2)),
+        (
+            1,
+            SchedulerStepping {
+                split_batches: true,
+                ..ranks(2)
+            },
+        ),
+    ] {
+        let plugin = GradientAccumulationPlugin {
+            adjust_scheduler: true,
+            ..GradientAccumulationPlugin::new(NonZeroUsize::new(3).unwrap())
+        };
+        let state = GradientState::with_plugin(plugin);
+        let optimizer = sgd(1.0);
+        let length = 8 * processes;
+        let inner = linear_schedule_with_warmup(&optimizer, 0, length);
+        let links = [optimizer.learning_rates().clone()];
+        let mut schedule = AcceleratedScheduler::new(inner, &links, state.clone(), stepping);
+        assert_eq!(schedule.steps_per_update(), 3 * processes);
+        assert_eq!(schedule.ends_at_update(), Some(3));
+        let mut batches = 0;
+        // Eight batches, the last update of two: as long as the schedule.
+        for syncs in [false, false, true, false, false, true, false, true] {
+            state.set_sync_gradients(syncs);
+            let before = schedule.last_lr();
+            schedule.step().unwrap();
+            batches += 1;
+            if syncs {
+                assert_eq!(schedule.inner().last_epoch(), batches * processes);
+                let rest = 1.0 - batches as f64 / 8.0;
+                assert!((schedule.last_lr()[0] - rest).abs() < 1e-12);
+            } else {
+                assert_eq!(schedule.last_lr(), before);
+            }
+        }
+        // A skipped update takes its batches with it.
+        let stood = schedule.inner().last_epoch();
+        state.set_sync_gradients(false);
+        schedule.step().unwrap();
+        state.set_sync_gradients(true);
+        optimizer.learning_rates().set_skipped(true);
+        schedule.step().unwrap();
+        assert_eq!(schedule.inner().last_epoch(), stood);
+        optimizer.learning_rates().set_skipped(false);
+        schedule.step().unwrap();
+        assert_eq!(schedule.inner().last_epoch(), stood + processes);
+        assert_eq!(schedule.once_per_update().steps_per_update(), 1);
+    }
+}
+
+#[test]
+fn a_schedule_that_is_not_adjusted_counts_updates() {
+    let state = GradientState::new(NonZeroUsize::new(4).unwrap());
+    let optimizer = sgd(1.0);
+    let inner = LambdaLR::new(&optimizer, |_| 1.0);
+    let mut schedule = AcceleratedScheduler::new(inner, &[], state.clone(), ranks(2));
+    for batch in 1..=40 {
+        state.set_sync_gradients(batch % 4 == 0);
+        schedule.step().unwrap();
+    }
+    // As measured of the original: ten updates, twenty steps.
+    assert_eq!(schedule.inner().last_epoch(), 20);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use accelerate::state::{EachTensor, Share};
+use accelerate::state::{Attendance, EachTensor, Share};
 use accelerate::{Accelerator, Error, PartialState, Result};
 use accelerate_testkit::{Rank, ranks, ranks_within};
 use accelerate_torch::ReduceOp;
@@ -106,13 +106,15 @@ fn work_for_one_rank_runs_there_and_everywhere_on_a_process_by_itself() {
             1 => "NO",
             _ => "MULTI_CPU  Backend: gloo",
         };
+        let state = format!(
+            "Distributed environment: DistributedType.{kind}\nNum processes: {}\n\
+             Process index: {index}\nLocal process index: {index}\nDevice: cpu\n",
+            rank.world()
+        );
+        assert_eq!(accelerator.state().to_string(), state);
         assert_eq!(
-            accelerator.state().to_string(),
-            format!(
-                "Distributed environment: DistributedType.{kind}\nNum processes: {}\n\
-                 Process index: {index}\nLocal process index: {index}\nDevice: cpu\n",
-                rank.world()
-            )
+            accelerator.to_string(),
+            format!("{state}\nMixed precision type: no\n")
         );
         accelerator.end_training()
     });
@@ -173,12 +175,23 @@ fn a_trigger_ends_the_loop_of_every_rank_at_the_same_step() {
 /// The ranks that an error says are gone: ended, left, silent.
 fn gone(error: Error, own: usize) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
     let text = error.to_string();
-    let Error::RanksLost { rank, roll, .. } = error else {
+    let Error::CollectiveIncomplete { report, .. } = error else {
         panic!("{text}");
     };
-    assert_eq!(rank, own);
-    assert!(text.contains(&format!("rank {own} waited in `")), "{text}");
-    (roll.ended, roll.left, roll.silent)
+    assert_eq!(report.rank, own);
+    assert!(
+        text.contains(&format!("did not complete on rank {own} of ")),
+        "{text}"
+    );
+    let those = |wanted: Attendance| {
+        let found = report.others.iter().filter(|o| o.attendance == wanted);
+        found.map(|other| other.rank).collect()
+    };
+    (
+        those(Attendance::Ended),
+        those(Attendance::Left),
+        those(Attendance::Silent),
+    )
 }
 
 #[test]

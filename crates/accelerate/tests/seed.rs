@@ -1,13 +1,23 @@
 //! One seed for every generator.
 
-use accelerate::random::{SeedOptions, set_seed};
+use accelerate::random::{Algorithms, Determinism, SeedOptions, set_seed};
 use accelerate::{Accelerator, Result};
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::Generator;
-use tch::Device;
+use tch::{Device, Kind, Tensor};
 
 fn first_number() -> Result<i64> {
     Ok(Generator::default_cpu()?.random_i64()?)
+}
+
+/// Which of two values for one place wins is not determined.
+fn put_twice() -> Result<Tensor> {
+    let (places, values) = (
+        Tensor::from_slice(&[0i64, 0]),
+        Tensor::from_slice(&[1f32, 2.0]),
+    );
+    let mut out = Tensor::f_zeros([4], (Kind::Float, Device::Cpu))?;
+    Ok(out.f_put_(&places, &values, false)?)
 }
 
 #[test]
@@ -33,7 +43,6 @@ fn ranks_draw_the_same_numbers_or_their_own() {
             42,
             SeedOptions {
                 device_specific: true,
-                // Ranks of tests have one thread.
                 deterministic: true,
             },
         )?;
@@ -43,15 +52,19 @@ fn ranks_draw_the_same_numbers_or_their_own() {
             rank.index() == 0
         );
 
-        tch::set_num_threads(2);
-        let refused = set_seed(
-            1,
-            SeedOptions {
-                deterministic: true,
-                ..Default::default()
-            },
+        // A seed alone does not turn determinism off again.
+        set_seed(1, SeedOptions::default())?;
+        let refused = put_twice().unwrap_err();
+        let refused = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(
+            refused.contains("put_ does not have a deterministic implementation"),
+            "{refused}"
         );
-        assert!(refused.unwrap_err().to_string().contains("2 threads"));
+        let before = Determinism::current()?
+            .with_algorithms(Algorithms::WarnOnly)
+            .apply()?;
+        assert_eq!(before.algorithms, Algorithms::Deterministic);
+        assert_eq!(put_twice()?.size(), [4]);
         accelerator.end_training()
     });
 }

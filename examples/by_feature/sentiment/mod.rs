@@ -14,6 +14,7 @@ use accelerate::tch::Tensor;
 use accelerate::{Error, Result, random};
 use accelerate_models::bert::{BertConfig, BertForSequenceClassification, BertInput};
 use accelerate_models::tokenizer::TextTokenizer;
+use accelerate_models::{PretrainedConfig, PretrainedModel};
 
 use crate::batches::Batches;
 use crate::evaluation::Scores;

@@ -99,7 +99,7 @@ impl Workplace {
 
     /// The model and the snippets of this folder, and numbers that fit them.
     pub(crate) fn small_job(&self) -> Vec<String> {
-        let paths = self.arguments().into_iter();
+        let paths = self.job().into_iter();
         paths
             .map(|path| path.into_os_string().into_string().unwrap())
             .collect()

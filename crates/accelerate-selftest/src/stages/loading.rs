@@ -1,6 +1,7 @@
 //! Which samples a prepared loader gives to which rank.
 
-use accelerate::data::{DataLoader, PreparedDataLoader};
+use accelerate::data::{BatchSource, DataLoader, PreparedDataLoader, PreparedLoader};
+use accelerate::tch::Tensor;
 use accelerate::{Accelerator, DataLoaderConfiguration};
 
 use crate::failure::Failure;
@@ -57,7 +58,10 @@ const SAMPLES: [usize; 4] = [23, 24, 5, 1];
 const BATCH: usize = 4;
 
 /// The batches of every rank in one epoch.
-pub(super) fn dealt(probe: &mut Probe<'_>, loader: &Loader) -> Result<Vec<Vec<Vec<i64>>>, Failure> {
+pub(super) fn dealt<S: BatchSource<Batch = Tensor>>(
+    probe: &mut Probe<'_>,
+    loader: &PreparedLoader<S>,
+) -> Result<Vec<Vec<Vec<i64>>>, Failure> {
     let mut own = Vec::new();
     for batch in loader {
         let batch = batch?;

@@ -4,8 +4,10 @@ mod accumulation;
 mod checkpoint;
 mod collectives;
 mod control;
+mod dispatching;
 mod exchanges;
 mod loading;
+mod mixed_precision;
 mod random_state;
 mod splitting;
 mod state;
@@ -25,18 +27,12 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("trees", trees::STEPS),
     Stage::new("random_state", random_state::STEPS),
     Stage::new("loading", loading::STEPS),
-    Stage::unavailable(
-        "dispatched_loading",
-        "the self-test does not try a loader that reads on rank 0 for all yet",
-    ),
+    Stage::new("dispatched_loading", dispatching::STEPS),
     Stage::new("accumulation", accumulation::STEPS),
     Stage::new("training_float32", training::FLOAT32),
     Stage::new("training_bfloat16", training::BFLOAT16),
     Stage::of_several("gradient_compression", training::COMPRESSED),
-    Stage::unavailable(
-        "mixed_precision",
-        "the self-test does not try bf16 and fp16 beside float32 yet",
-    ),
+    Stage::new("mixed_precision", mixed_precision::STEPS),
     Stage::new("checkpoint", checkpoint::STEPS),
     Stage::unavailable(
         "checkpoint_state",

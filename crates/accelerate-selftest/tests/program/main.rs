@@ -8,7 +8,7 @@ mod job;
 use job::{Ended, alone, launch, rank_0_of};
 
 /// What the self-test has no steps for yet.
-const UNAVAILABLE: [&str; 3] = ["dispatched_loading", "mixed_precision", "checkpoint_state"];
+const UNAVAILABLE: [&str; 1] = ["checkpoint_state"];
 
 #[track_caller]
 fn assert_all_pass(ended: &Ended, processes: u64, needs_several: &[&str]) {

@@ -10,6 +10,7 @@
 )]
 
 mod collectives;
+mod determinism;
 mod exchange;
 mod failures;
 mod groups;

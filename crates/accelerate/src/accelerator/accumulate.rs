@@ -57,7 +57,7 @@ impl Accelerator {
         let context = ScopeContext {
             gradient_state: self.gradient_state().clone(),
             scaler: self.scaler().cloned(),
-            group: self.state().process_group().cloned(),
+            state: self.state().clone(),
         };
         Ok(AccumulationScope::new(context, &models))
     }

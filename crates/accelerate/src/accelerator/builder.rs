@@ -232,6 +232,7 @@ impl AcceleratorBuilder {
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
                 optimizers: RefCell::default(),
+                models: RefCell::default(),
                 trigger: Cell::default(),
             }),
         })

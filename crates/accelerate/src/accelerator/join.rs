@@ -40,7 +40,7 @@ impl Accelerator {
         if even_batches.unwrap_or_else(|| self.even_batches()) {
             return body();
         }
-        parallel::join_uneven_inputs(joinables, body)
+        parallel::join_uneven_inputs(joinables, body).map_err(|error| self.state().explain(error))
     }
 }
 

@@ -8,6 +8,9 @@ use crate::random::{self, SeedOptions, Seeded};
 impl Accelerator {
     /// Drops what was prepared, forgets it, and gives cached device memory back.
     ///
+    /// Accumulation starts anew with its first batch, and a loss scaler lets go of the gradients
+    /// that it was to divide; the scale that it has found stays.
+    ///
     /// A value that others still hold lives on; give everything away here, or drop it before.
     ///
     /// ```
@@ -24,7 +27,14 @@ impl Accelerator {
     /// # Source
     /// `Accelerator.free_memory` and `clear`, which are one here.
     pub fn free_memory<T>(&self, objects: T) -> Result<()> {
-        self.shared.optimizers.borrow_mut().clear();
+        let shared = &self.shared;
+        shared.optimizers.borrow_mut().clear();
+        shared.models.borrow_mut().clear();
+        shared.loaders.borrow_mut().clear();
+        shared.gradient_state.restart();
+        if let Some(scaler) = self.scaler() {
+            scaler.release();
+        }
         memory::release_memory(objects)
     }
 

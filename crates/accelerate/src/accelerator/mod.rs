@@ -17,15 +17,16 @@ mod triggers;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::panic::Location;
 use std::rc::{Rc, Weak};
 
-use accelerate_torch::autograd::{self, BackwardOptions};
 use tch::{Device, Tensor};
 
+use crate::collectives::Site;
 use crate::data::{LoaderControl, RngType};
 use crate::gradient_state::GradientState;
 use crate::optim::LearningRates;
-use crate::parallel::DistributedDataParallelKwargs;
+use crate::parallel::{self, DataParallel, DistributedDataParallelKwargs};
 use crate::precision::Precision;
 use crate::state::{DistributedType, PartialState};
 use crate::{Error, Result};
@@ -87,6 +88,8 @@ struct Shared {
     loaders: RefCell<Vec<Weak<dyn LoaderControl>>>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    /// What averages the gradients of every prepared model, as long as it exists.
+    models: RefCell<Vec<Weak<DataParallel>>>,
     /// Of every prepared optimizer, for the schedules that follow them.
     optimizers: RefCell<Vec<LearningRates>>,
     /// Whether this rank has set the trigger.
@@ -160,7 +163,11 @@ impl Accelerator {
     /// Every rank calls this, unless gradients stay local.
     ///
     /// # Errors
-    /// A loss without a graph; what a communication hook or a rank that is gone reports.
+    /// A loss without a graph; what a communication hook reports;
+    /// [`Error::CollectiveIncomplete`] names ranks that are missing, and
+    /// [`Error::UnusedParameters`] parameters that had no gradient on others, which were waited
+    /// for. A rank without them learns it at its next forward pass.
+    #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         let steps = self.gradient_state().num_steps().get();
         let loss = match i64::try_from(steps) {
@@ -178,11 +185,21 @@ impl Accelerator {
             Some(scaler) => scaler.scale(&loss)?,
             None => loss,
         };
-        Ok(autograd::backward(
-            &[loss],
-            None,
-            BackwardOptions::default(),
-        )?)
+        let site = Site::Code(Location::caller());
+        let models = self.models();
+        parallel::backward(self.state(), site, models.iter().map(|one| &**one), &loss)
+    }
+
+    /// What averages the gradients of the models that were prepared and still exist.
+    fn models(&self) -> Vec<Rc<DataParallel>> {
+        let models = self.shared.models.borrow();
+        models.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn register_model(&self, model: &Rc<DataParallel>) {
+        let mut models = self.shared.models.borrow_mut();
+        models.retain(|known| known.strong_count() > 0);
+        models.push(Rc::downgrade(model));
     }
 
     /// Rank, world, device and process control.

@@ -3,7 +3,7 @@ use std::num::NonZeroUsize;
 use super::{Accelerator, PreparedModel};
 use crate::Result;
 use crate::data::{
-    BatchSource, Collate, DataLoader, DataLoaderDispatcher, DataLoaderShard, Dataset,
+    BatchSource, Collate, DataLoader, DataLoaderDispatcher, DataLoaderShard, Dataset, Explain,
     IterableDataLoader, IterableDataLoaderShard, IterableDataset, PreparedDataLoader,
     PreparedIterableDataLoader, PreparedLoader, RngType, ShardOptions, SyncGlobal, generator_sync,
     synchronize_rng_states,
@@ -14,6 +14,7 @@ use crate::optim::{
     ChainedScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler,
     SchedulerStepping, SequentialLR, Sgd, SgdScheduleFree,
 };
+use crate::state::PartialState;
 
 /// What [`Accelerator::prepare`] takes: one thing, or a tuple of them.
 pub trait Prepare {
@@ -137,7 +138,7 @@ prepare_schedules!(
 
 impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C>
 where
-    DataLoaderShard<D, C>: BatchSource,
+    DataLoaderShard<D, C>: BatchSource + 'static,
 {
     type Staged = PreparedDataLoader<D, C>;
     type Prepared = PreparedDataLoader<D, C>;
@@ -160,7 +161,7 @@ where
 
 impl<D: IterableDataset, C: Collate<D::Item>> Preparable for IterableDataLoader<D, C>
 where
-    IterableDataLoaderShard<D, C>: BatchSource,
+    IterableDataLoaderShard<D, C>: BatchSource + 'static,
 {
     type Staged = PreparedIterableDataLoader<D, C>;
     type Prepared = PreparedIterableDataLoader<D, C>;
@@ -171,7 +172,9 @@ where
         let by_itself = || self.shards_natively(options.num_processes, options.split_batches);
         if !dispatch.unwrap_or_else(|| shared.device_placement && !by_itself()) {
             let group = shared.state.process_group();
-            return IterableDataLoaderShard::new(self, options, group).map(PreparedLoader::Shard);
+            let loader = IterableDataLoaderShard::new(self, options, group)?;
+            accelerator.register_loader(loader.handle());
+            return Ok(PreparedLoader::Shard(loader));
         }
         let whole = IterableDataLoaderShard::new(self, for_rank_0(&options), None)?;
         dispatched(whole, options, accelerator)
@@ -200,8 +203,14 @@ fn shard_options(accelerator: &Accelerator) -> ShardOptions {
             .filter(|_| synchronizes(RngType::Generator))
             .map(|_| generator_sync(&shared.state)),
         sync_global: group.and_then(|_| global_sync(accelerator)),
+        explain: group.map(|_| explain(&shared.state)),
         progress: shared.gradient_state.progress().clone(),
     }
+}
+
+fn explain(state: &PartialState) -> Explain {
+    let state = state.clone();
+    Box::new(move |error| state.explain(error))
 }
 
 /// The options for a loader that one rank reads whole, inside of what deals out.
@@ -213,13 +222,15 @@ fn for_rank_0(options: &ShardOptions) -> ShardOptions {
     }
 }
 
-fn dispatched<S: BatchSource>(
+fn dispatched<S: BatchSource + 'static>(
     whole: S,
     options: ShardOptions,
     accelerator: &Accelerator,
 ) -> Result<PreparedLoader<S>> {
     let group = accelerator.state().process_group().cloned();
-    DataLoaderDispatcher::new(whole, options, group).map(PreparedLoader::Dispatcher)
+    let loader = DataLoaderDispatcher::new(whole, options, group)?;
+    accelerator.register_loader(loader.handle());
+    Ok(PreparedLoader::Dispatcher(loader))
 }
 
 /// Sets the global generators of the accelerator's kinds to rank 0's state, if there are any.

@@ -24,8 +24,9 @@ impl<M: Module> PreparedModel<M> {
         let mut prepared = Self::for_evaluation(model, accelerator)?;
         let shared = &accelerator.shared;
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
-        if let Some(group) = shared.state.process_group().filter(|_| !alone) {
-            let hook = DataParallel::new(&prepared.model, group, shared.ddp.clone())?;
+        if shared.state.process_group().is_some() && !alone {
+            let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
+            accelerator.register_model(&hook);
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients = ModelGradients::new(&prepared.model, Some(Rc::clone(&hook)));
             prepared.data_parallel = Some((id, hook));

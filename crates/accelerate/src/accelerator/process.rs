@@ -68,6 +68,7 @@ impl Accelerator {
     /// # Errors
     /// That of `action`; [`Error::TurnFailed`](crate::Error::TurnFailed) on every other rank
     /// if the main process failed.
+    #[track_caller]
     pub fn main_process_first<R>(&self, action: impl FnOnce() -> Result<R>) -> Result<R> {
         self.state().main_process_first()?.run(action)
     }
@@ -76,6 +77,7 @@ impl Accelerator {
     ///
     /// # Errors
     /// As [`main_process_first`](Self::main_process_first).
+    #[track_caller]
     pub fn local_main_process_first<R>(&self, action: impl FnOnce() -> Result<R>) -> Result<R> {
         self.state().local_main_process_first()?.run(action)
     }
@@ -110,9 +112,13 @@ impl Accelerator {
     }
 }
 
-/// Who this process is, over several lines.
+/// Who this process is and in which precision it computes, over several lines.
+///
+/// # Source
+/// The text of `Accelerator.state`.
 impl fmt::Display for Accelerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.state().fmt(f)
+        let (state, precision) = (self.state(), self.mixed_precision());
+        writeln!(f, "{state}\nMixed precision type: {precision}")
     }
 }

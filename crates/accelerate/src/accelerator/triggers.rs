@@ -1,10 +1,11 @@
 //! A signal that one rank gives and all ranks see, as for stopping early together.
 
-use accelerate_torch::{Backend, ReduceOp};
-use tch::{Device, Tensor};
+use accelerate_torch::ReduceOp;
+use tch::Tensor;
 
 use super::Accelerator;
 use crate::Result;
+use crate::collectives::{Operation, Watch};
 
 impl Accelerator {
     /// Sets the trigger: the next [`check_trigger`](Self::check_trigger) is true on every rank.
@@ -39,22 +40,20 @@ impl Accelerator {
     /// Every rank calls this, at the same step.
     ///
     /// # Errors
-    /// [`Error::RanksLost`](crate::Error::RanksLost) names ranks that have ended.
+    /// [`Error::CollectiveIncomplete`](crate::Error::CollectiveIncomplete) names ranks that have
+    /// ended, and those that do not come.
     ///
     /// # Source
     /// `Accelerator.check_trigger`.
+    #[track_caller]
     pub fn check_trigger(&self) -> Result<bool> {
         let own = self.shared.trigger.get();
         let state = self.state();
-        let set = match state.process_group() {
+        let set = match Watch::begin(state, &Operation::new("check_trigger"))? {
             None => own,
-            Some(group) => {
-                let device = match group.backend() {
-                    Backend::Nccl => self.device(),
-                    _ => Device::Cpu,
-                };
-                let flag = Tensor::from_slice(&[i64::from(own)]).f_to_device(device)?;
-                state.explained(group.all_reduce(&flag, ReduceOp::Sum))?;
+            Some(watch) => {
+                let flag = Tensor::from_slice(&[i64::from(own)]).f_to_device(watch.device())?;
+                watch.run(|group| Ok(group.all_reduce(&flag, ReduceOp::Sum)?))?;
                 flag.f_int64_value(&[0])? >= 1
             }
         };
@@ -73,6 +72,7 @@ impl Accelerator {
     ///
     /// # Errors
     /// As [`check_trigger`](Self::check_trigger).
+    #[track_caller]
     pub fn check_breakpoint(&self) -> Result<bool> {
         self.check_trigger()
     }

@@ -8,13 +8,16 @@ use std::num::NonZeroUsize;
 pub struct GradientAccumulationPlugin {
     /// Over how many batches gradients are accumulated.
     pub num_steps: NonZeroUsize,
-    /// Whether the schedule is meant for the smaller number of optimizer steps.
+    /// Whether a schedule's length counts batches, and not updates of the optimizer.
     ///
-    /// Kept and shown; prepared schedules follow the optimizer either way.
+    /// A prepared schedule then makes a step for every batch whose gradients went into an
+    /// update, all of them at the update; otherwise one. Off if not changed: count the length
+    /// of a schedule in updates.
     ///
     /// # Source
-    /// The original reads its own default of `true` back as `false`, and with `true` only
-    /// counts steps without changing a learning rate. Here it is what it was set to.
+    /// `adjust_scheduler`, as documented there. Differs: the default. The original documents
+    /// `true`, drops it as equal to the default and reads it back as `false`, so its schedules
+    /// are never adjusted; here the default is what happens there.
     pub adjust_scheduler: bool,
     /// Whether the last batch of a loader completes gradients, whatever the count.
     pub sync_with_dataloader: bool,
@@ -38,7 +41,7 @@ impl Default for GradientAccumulationPlugin {
     fn default() -> Self {
         Self {
             num_steps: NonZeroUsize::MIN,
-            adjust_scheduler: true,
+            adjust_scheduler: false,
             sync_with_dataloader: true,
             sync_each_batch: false,
         }

@@ -1,15 +1,17 @@
 use std::cell::Cell;
 use std::fmt;
+use std::panic::Location;
 
-use accelerate_torch::ProcessGroup;
-use accelerate_torch::autograd::{self, BackwardOptions};
 use tch::Tensor;
 
 use super::models::{ModelGradients, ModelId, Models, handles};
 use super::normalized::{ItemCount, NormalizedLoss};
 use super::sync::NoSync;
+use crate::collectives::Site;
 use crate::gradient_state::GradientState;
+use crate::parallel;
 use crate::precision::GradScaler;
+use crate::state::PartialState;
 use crate::{Error, Result};
 
 /// What a scope needs to know of its accelerator.
@@ -17,7 +19,7 @@ use crate::{Error, Result};
 pub(crate) struct ScopeContext {
     pub(crate) gradient_state: GradientState,
     pub(crate) scaler: Option<GradScaler>,
-    pub(crate) group: Option<ProcessGroup>,
+    pub(crate) state: PartialState,
 }
 
 /// One batch of some models: forward and backward pass, and the optimizer's calls.
@@ -126,6 +128,7 @@ impl AccumulationScope {
     /// # Source
     /// The original has no such call: its guide collects the batches first, counts them, and
     /// corrects the loss by hand. The results are the same.
+    #[track_caller]
     pub fn backward_normalized(
         &self,
         loss_sum: &Tensor,
@@ -139,13 +142,21 @@ impl AccumulationScope {
             Some(scaler) => scaler.scale(loss_sum)?,
             None => loss_sum.shallow_clone(),
         };
-        autograd::backward(&[scaled], None, BackwardOptions::default())?;
+        let site = Site::Code(Location::caller());
+        let models = self.models.iter().filter_map(ModelGradients::data_parallel);
+        parallel::backward(&self.context.state, site, models.map(|one| &**one), &scaled)?;
         if !self.sync_gradients {
             return Ok(None);
         }
-        state
-            .tallies()
-            .finish(&self.set, &self.models, self.context.group.as_ref())
+        let tallies = state.tallies();
+        let Some(group) = self.context.state.process_group() else {
+            return tallies.finish(&self.set, &self.models, None);
+        };
+        self.context
+            .state
+            .counted("backward_normalized", site, |_| {
+                tallies.finish(&self.set, &self.models, Some(group))
+            })
     }
 
     fn check_normalized(&self) -> Result<()> {

@@ -202,6 +202,7 @@ mod tests {
             number: 3,
             operation: operation.to_owned(),
             site: format!("src/{operation}.rs:1:2"),
+            under_way: true,
         };
         RankSide {
             recent: vec![call.clone()],

@@ -18,14 +18,14 @@
 //! every rank gets [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch), which
 //! shows every rank's side. Without it nothing is sent beyond the data. Either way an
 //! operation that fails because a rank is missing is
-//! [`Error::CollectiveIncomplete`](crate::Error::CollectiveIncomplete), which names it;
-//! in debug mode also where that rank was last.
+//! [`Error::CollectiveIncomplete`](crate::Error::CollectiveIncomplete), which names it and
+//! says where each rank was last; of one that has ended, in debug mode.
 
 mod broadcast;
 mod call;
 mod codec;
-mod finite;
 mod gather;
+mod incomplete;
 mod mismatch;
 mod objects;
 mod pad;
@@ -36,12 +36,13 @@ mod whereabouts;
 mod wire;
 
 pub use broadcast::{broadcast, copy_tensor_to_devices};
-pub(crate) use call::CallLog;
 pub use call::CallRecord;
+pub(crate) use call::{Call, CallLog, Site, decode_note, encode_note, read_note};
 pub use gather::gather;
+pub use incomplete::{IncompleteReport, RankTrace};
 pub use mismatch::{MismatchReport, RankSide};
 pub use objects::{MAX_OBJECT_BYTES, broadcast_object_list, gather_object};
 pub use pad::pad_across_processes;
 pub use reduce::{Reduction, reduce};
 pub(crate) use watch::{Operation, Watch};
-pub use whereabouts::{IncompleteReport, RankTrace};
+pub(crate) use whereabouts::{explain, within};

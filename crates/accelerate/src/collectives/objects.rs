@@ -12,8 +12,8 @@ pub const MAX_OBJECT_BYTES: usize = 1 << 30;
 /// Joins the lists of all ranks, in the order of ranks; lengths may differ.
 ///
 /// For what is no tensor: text, counts, structs of results. Everything that serde knows
-/// can be sent, except numbers that are not finite and maps whose keys are not text or
-/// numbers. Tensors go faster with [`gather`](super::gather).
+/// comes back as it was, except that an option of something empty, `Some(None)` or
+/// `Some(())`, comes back as `None`. Tensors go faster with [`gather`](super::gather).
 ///
 /// # Collective
 /// Every rank calls this. An error of one rank's own is an error on all.

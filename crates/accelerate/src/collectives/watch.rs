@@ -8,7 +8,7 @@ use std::time::Duration;
 use accelerate_torch::{Backend, ProcessGroup};
 use tch::{Device, Kind, Tensor};
 
-use super::call::Call;
+use super::call::{Call, Site};
 use super::mismatch::{MismatchReport, RankSide};
 use super::{wait, whereabouts, wire};
 use crate::state::PartialState;
@@ -71,6 +71,12 @@ pub(crate) struct Watch<'a> {
     call: Call,
 }
 
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.state.calls().leave(self.call);
+    }
+}
+
 impl<'a> Watch<'a> {
     /// Counts the call and, in debug mode, compares it with those of all ranks.
     ///
@@ -80,7 +86,7 @@ impl<'a> Watch<'a> {
         state: &'a PartialState,
         operation: &Operation<'_>,
     ) -> Result<Option<Self>> {
-        let site = Location::caller();
+        let site = Site::Code(Location::caller());
         let Some(group) = state.process_group() else {
             return Ok(None);
         };
@@ -100,26 +106,20 @@ impl<'a> Watch<'a> {
     }
 
     /// Where small values travel.
-    pub(super) fn device(&self) -> Device {
+    pub(crate) fn device(&self) -> Device {
         wire::device(self.group, self.state)
     }
 
     fn explain(&self, error: Error) -> Error {
         match error {
-            Error::Torch(source) if whereabouts::is_between_ranks(&source) => {
-                let report = whereabouts::after_failure(self.state, self.group, self.call);
-                Error::CollectiveIncomplete {
-                    report: Box::new(report),
-                    source,
-                }
-            }
+            Error::Torch(error) => whereabouts::explain(self.state, Some(self.call), error),
             other => other,
         }
     }
 
     /// Fails on every rank alike if ranks do not agree.
     fn compare(&self, operation: &Operation<'_>) -> Result<()> {
-        whereabouts::post_last(self.group, &self.state.calls().recent());
+        whereabouts::post_last(self.group, &self.state.calls().note());
         let device = operation.tensors.map(find_device).transpose()?.flatten();
         let side = self.side(operation, device)?;
         let own = [
@@ -145,7 +145,7 @@ impl<'a> Watch<'a> {
             .tensors
             .map_or(Ok(TreeStructure::default()), data_structure)?;
         Ok(RankSide {
-            call: self.call.record(),
+            call: self.call.record(true),
             arguments: operation.arguments.clone(),
             tensors: structure.tensors,
             device: device.map(|device| kind_of_device(device).to_owned()),

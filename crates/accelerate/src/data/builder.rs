@@ -1,17 +1,19 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use accelerate_torch::Generator;
 
 use super::batch_sampler::{BatchSampler, IndexBatches};
 use super::collate::Collate;
+use super::crew::Bunk;
 use super::dataset::Dataset;
 use super::loader::DataLoader;
 use super::random_sampler::RandomSampler;
 use super::sampler::{Sampler, SequentialSampler};
 use super::stack::Stack;
-use super::worker::Source;
+use super::worker::{Source, WorkerOptions};
 use crate::{Error, Result};
 
 /// Settings for a [`DataLoader`]; [`build`](Self::build) checks them.
@@ -23,8 +25,7 @@ pub struct DataLoaderBuilder<D, C> {
     sampler: Option<Box<dyn Sampler>>,
     batch_sampler: Option<Box<dyn IndexBatches>>,
     drop_last: bool,
-    num_workers: usize,
-    prefetch_factor: usize,
+    workers: WorkerOptions,
     pin_memory: bool,
     generator: Option<Arc<Generator>>,
     seed: Option<u64>,
@@ -40,8 +41,7 @@ impl<D: Dataset> DataLoaderBuilder<D, Stack> {
             sampler: None,
             batch_sampler: None,
             drop_last: false,
-            num_workers: 0,
-            prefetch_factor: 2,
+            workers: WorkerOptions::default(),
             pin_memory: false,
             generator: None,
             seed: None,
@@ -114,8 +114,7 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
             sampler: self.sampler,
             batch_sampler: self.batch_sampler,
             drop_last: self.drop_last,
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
+            workers: self.workers,
             pin_memory: self.pin_memory,
             generator: self.generator,
             seed: self.seed,
@@ -126,14 +125,32 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
     /// if not set, the caller's thread makes them when it asks for them.
     #[must_use]
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.num_workers = num_workers;
+        self.workers.num_workers = num_workers;
         self
     }
 
     /// How many batches each worker makes ahead, 2 if not set.
     #[must_use]
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.prefetch_factor = prefetch_factor;
+        self.workers.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// How long a batch of a worker may be waited for; without end if not set.
+    ///
+    /// A worker that does not deliver in time ends the epoch with
+    /// [`Error::WorkerTimeout`], which names it and what it is reading.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.workers.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether workers stay for the epochs to come instead of being started anew for each;
+    /// off if not set.
+    #[must_use]
+    pub fn persistent_workers(mut self, persistent_workers: bool) -> Self {
+        self.workers.bunk = persistent_workers.then(Bunk::default);
         self
     }
 
@@ -192,8 +209,7 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
                 pin_memory: self.pin_memory && can_pin(),
             }),
             batches,
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
+            workers: self.workers,
             generator: self.generator,
         })
     }
@@ -202,7 +218,7 @@ impl<D: Dataset, C> DataLoaderBuilder<D, C> {
         if self.dataset.is_empty() {
             return Err(Error::EmptyDataset);
         }
-        nonzero("DataLoaderBuilder::prefetch_factor", self.prefetch_factor)?;
+        self.workers.check("DataLoaderBuilder::build")?;
         let exclusive = |operation, found: &str| {
             Err(Error::Argument {
                 operation,
@@ -248,8 +264,7 @@ impl<D, C> fmt::Debug for DataLoaderBuilder<D, C> {
             .field("batch_size", &self.batch_size)
             .field("shuffle", &self.shuffle)
             .field("drop_last", &self.drop_last)
-            .field("num_workers", &self.num_workers)
-            .field("prefetch_factor", &self.prefetch_factor)
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use super::builder::DataLoaderBuilder;
 use super::collate::Collate;
 use super::dataset::Dataset;
 use super::stack::Stack;
-use super::worker::{Source, WorkerPool};
+use super::worker::{Source, WorkerOptions, WorkerPool};
 use crate::{Error, Result};
 
 /// Batches of a data set, read in the caller's thread or in worker threads.
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// Each `for batch in &loader` is one epoch. Batches come in the order of the
 /// sampler whatever the number of workers; at most `num_workers` times
 /// `prefetch_factor` of them are made ahead. Leaving the loop early ends the
-/// workers.
+/// workers, or lets them wait for the next one where they are to stay.
 ///
 /// ```
 /// use accelerate::data::DataLoader;
@@ -29,12 +29,12 @@ use crate::{Error, Result};
 ///
 /// # Source
 /// `torch.utils.data.DataLoader`: the same draws from the same generators.
-/// Differs: workers are threads, so nothing is copied between processes.
+/// Differs: workers are threads, so nothing is copied between processes; workers that
+/// stay get a new seed in each epoch, so that no draw depends on whether they do.
 pub struct DataLoader<D, C = Stack> {
     pub(super) source: Arc<Source<D, C>>,
     pub(super) batches: Box<dyn IndexBatches>,
-    pub(super) num_workers: usize,
-    pub(super) prefetch_factor: usize,
+    pub(super) workers: WorkerOptions,
     pub(super) generator: Option<Arc<Generator>>,
 }
 
@@ -100,19 +100,19 @@ where
             let first = batches.next();
             batches = Box::new(first.into_iter().chain(batches).fuse());
         }
-        if self.num_workers == 0 {
+        if self.workers.num_workers == 0 {
             return Ok(Reader::Here {
                 source: &self.source,
                 batches,
             });
         }
         // More workers than batches would have nothing to do.
-        let workers = self.num_workers.min(self.len()).max(1);
+        let workers = self.workers.num_workers.min(self.len()).max(1);
         WorkerPool::start(
             &self.source,
             batches,
             workers,
-            self.prefetch_factor,
+            &self.workers,
             base_seed,
             start.number,
         )
@@ -149,8 +149,7 @@ impl<D, C> fmt::Debug for DataLoader<D, C> {
         f.debug_struct("DataLoader")
             .field("len", &self.batches.len())
             .field("batch_size", &self.batches.batch_size())
-            .field("num_workers", &self.num_workers)
-            .field("prefetch_factor", &self.prefetch_factor)
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }
@@ -167,11 +166,17 @@ pub(super) struct Start {
 }
 
 /// The batches of one epoch of a [`DataLoader`].
-pub struct DataLoaderIter<'a, D: Dataset, C: Collate<D::Item>> {
+pub struct DataLoaderIter<'a, D: Dataset, C: Collate<D::Item>>
+where
+    C::Batch: 'static,
+{
     reader: Reader<'a, D, C>,
 }
 
-enum Reader<'a, D: Dataset, C: Collate<D::Item>> {
+enum Reader<'a, D: Dataset, C: Collate<D::Item>>
+where
+    C::Batch: 'static,
+{
     Failed(Option<Error>),
     Here {
         source: &'a Source<D, C>,
@@ -199,7 +204,10 @@ where
     }
 }
 
-impl<D: Dataset, C: Collate<D::Item>> fmt::Debug for DataLoaderIter<'_, D, C> {
+impl<D: Dataset, C: Collate<D::Item>> fmt::Debug for DataLoaderIter<'_, D, C>
+where
+    C::Batch: 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DataLoaderIter").finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use accelerate_torch::Generator;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tch::Tensor;
 
+use super::iterable::StreamProgress;
 use crate::{Error, Result};
 
 /// Where a prepared loader stands: its epoch, and how far the loop over it has come.
@@ -11,7 +12,8 @@ use crate::{Error, Result};
 /// It counts exactly the batches that were handed out, whatever workers have read
 /// ahead, and holds what the order of the epoch was drawn from. So a loader of a new
 /// program that [loads](super::DataLoaderShard::load_state_dict) it goes on with the
-/// next batch of the same order, with any number of workers and of ranks.
+/// next batch of the same order, with any number of workers and of ranks; streams have
+/// [limits](super::IterableDataLoaderShard::load_state_dict).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataLoaderState {
@@ -24,9 +26,30 @@ pub struct DataLoaderState {
     pub batches: usize,
     pub(super) shape: LoaderShape,
     pub(super) generators: GeneratorStates,
+    /// Of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<StreamProgress>,
 }
 
 impl DataLoaderState {
+    /// The same loop when it had handed out `batches` batches; of streams, the start only.
+    pub(super) fn at_batch(&self, batches: usize) -> Self {
+        let stream = self.stream.as_ref().map(StreamProgress::at_start);
+        Self {
+            batches,
+            stream,
+            ..self.clone()
+        }
+    }
+
+    /// The loop that begins where this state was taken between two epochs.
+    pub(super) fn begun(&self) -> Result<Self> {
+        let mut begun = self.at_batch(0);
+        begun.in_epoch = true;
+        begun.generators.global = Some(GeneratorState::of(&Generator::default_cpu()?)?);
+        Ok(begun)
+    }
+
     /// The state of a loader that begins `epoch` afresh with the same generators.
     pub(super) fn in_other_epoch(self, epoch: u64) -> Self {
         Self {
@@ -84,6 +107,32 @@ pub(super) struct GeneratorStates {
     pub(super) loader: Option<GeneratorState>,
     /// libtorch's global one, as it was when the epoch began.
     pub(super) global: Option<GeneratorState>,
+}
+
+impl GeneratorStates {
+    /// What does not fit the generators that are here, by name: the sampler's, or the data
+    /// set's, and the loader's.
+    pub(super) fn mismatches(&self, own: [(&str, Option<&Generator>); 2]) -> Result<Vec<String>> {
+        let mut problems = Vec::new();
+        for ((name, own), saved) in own.into_iter().zip([&self.sampler, &self.loader]) {
+            if own.is_some() != saved.is_some() {
+                let text = |there: bool| if there { "one" } else { "none" };
+                problems.push(format!(
+                    "expected {} generator of the {name}, found {}",
+                    text(own.is_some()),
+                    text(saved.is_some())
+                ));
+            }
+        }
+        for saved in [&self.sampler, &self.loader, &self.global] {
+            if let Some(saved) = saved
+                && !saved.is_sound()?
+            {
+                problems.push("expected the state of a generator, found other bytes".to_owned());
+            }
+        }
+        Ok(problems)
+    }
 }
 
 /// The bytes of a generator's state; text of hexadecimal digits where it is written.

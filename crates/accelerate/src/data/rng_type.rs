@@ -1,7 +1,10 @@
+use std::panic::Location;
+
 use accelerate_torch::{Backend, Generator};
 use tch::Device;
 
 use super::shard_options::SyncGenerator;
+use crate::collectives::Site;
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -79,6 +82,9 @@ fn from_rank_0(state: &PartialState, generator: &Generator) -> Result<()> {
         Some(Backend::Nccl) => own.f_to_device(state.device())?,
         _ => own,
     };
-    group.broadcast(&wire, 0)?;
+    let site = Site::Code(Location::caller());
+    state.counted("synchronize_rng_states", site, |_| {
+        Ok(group.broadcast(&wire, 0)?)
+    })?;
     Ok(generator.set_state(&wire.f_to_device(Device::Cpu)?)?)
 }

@@ -12,7 +12,7 @@ use super::collate::Collate;
 use super::dataset::Dataset;
 use super::loader::DataLoader;
 use super::loader_control::LoaderControl;
-use super::loader_state::{DataLoaderState, LoaderShape};
+use super::loader_state::{DataLoaderState, LoaderShape, with_global};
 use super::random_sampler::SeedableRandomSampler;
 use super::shard_options::ShardOptions;
 use super::shard_position::ShardPosition;
@@ -298,9 +298,28 @@ where
     C: Collate<D::Item> + 'static,
     C::Batch: 'static,
 {
+    /// Where a loop would stand that begins now.
+    pub(super) fn beginning(&self) -> Result<DataLoaderState> {
+        Ok(DataLoaderState {
+            epoch: self.position.epoch.get(),
+            in_epoch: true,
+            batches: 0,
+            shape: self.position.shape,
+            generators: self.position.generators(true)?,
+            stream: None,
+        })
+    }
+
     /// Draws what starting an epoch draws, without reading.
     pub(super) fn draw_base_seed(&self) -> Result<()> {
-        self.loader.base_seed().map(drop)
+        let loaded = self.position.loaded.take();
+        if let Some(state) = &loaded {
+            self.position.restore(&state.generators)?;
+        }
+        let resumed = loaded.as_ref().filter(|state| state.in_epoch);
+        let global = resumed.and_then(|state| state.generators.global.as_ref());
+        with_global(global, || self.loader.base_seed())??;
+        Ok(())
     }
 }
 

@@ -95,7 +95,10 @@ where
 }
 
 /// The batches of one epoch of a [`DataLoaderShard`].
-pub struct DataLoaderShardIter<'a, D: Dataset, C: Collate<D::Item>> {
+pub struct DataLoaderShardIter<'a, D: Dataset, C: Collate<D::Item>>
+where
+    C::Batch: 'static,
+{
     shard: &'a DataLoaderShard<D, C>,
     failed: Option<Error>,
     batches: Option<DataLoaderIter<'a, D, C>>,
@@ -190,7 +193,10 @@ where
     }
 }
 
-impl<D: Dataset, C: Collate<D::Item>> fmt::Debug for DataLoaderShardIter<'_, D, C> {
+impl<D: Dataset, C: Collate<D::Item>> fmt::Debug for DataLoaderShardIter<'_, D, C>
+where
+    C::Batch: 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DataLoaderShardIter")
             .field("scope", &self.scope)

@@ -5,7 +5,7 @@ use accelerate_torch::Generator;
 use tch::Device;
 
 use super::progress::LoaderProgress;
-use crate::Result;
+use crate::{Error, Result};
 
 /// Sets a generator to the state it has on rank 0.
 ///
@@ -18,6 +18,9 @@ pub type SyncGenerator = Box<dyn Fn(&Generator) -> Result<()>>;
 /// # Collective
 /// Every rank calls it once at the start of each epoch.
 pub type SyncGlobal = Box<dyn Fn() -> Result<()>>;
+
+/// Says more of an error between ranks, such as which of them are gone.
+pub type Explain = Box<dyn Fn(Error) -> Error>;
 
 /// How a prepared loader divides its batches, and where it puts them.
 pub struct ShardOptions {
@@ -41,6 +44,8 @@ pub struct ShardOptions {
     pub sync_generator: Option<SyncGenerator>,
     /// Sets global generators to their states on rank 0 when an epoch begins; `None` leaves them alone.
     pub sync_global: Option<SyncGlobal>,
+    /// Says more of errors between ranks; `None` leaves them as they are.
+    pub explain: Option<Explain>,
     /// Where loops over this loader are registered.
     pub progress: LoaderProgress,
 }
@@ -59,7 +64,18 @@ impl Default for ShardOptions {
             non_blocking: false,
             sync_generator: None,
             sync_global: None,
+            explain: None,
             progress: LoaderProgress::new(),
+        }
+    }
+}
+
+impl ShardOptions {
+    /// An error with what [`explain`](Self::explain) knows of it.
+    pub(super) fn explained(&self, error: Error) -> Error {
+        match &self.explain {
+            Some(explain) => explain(error),
+            None => error,
         }
     }
 }

@@ -90,27 +90,13 @@ impl ShardPosition {
 
     fn mismatches(&self, state: &DataLoaderState) -> Result<Vec<String>> {
         let mut problems = self.shape.differences(state.shape);
-        let states = &state.generators;
         let own = [
-            ("sampler", self.sampler_generator(), &states.sampler),
-            ("loader", self.loader_generator(), &states.loader),
+            ("sampler", self.sampler_generator()),
+            ("loader", self.loader_generator()),
         ];
-        for (name, own, saved) in own {
-            if own.is_some() != saved.is_some() {
-                let text = |there: bool| if there { "one" } else { "none" };
-                problems.push(format!(
-                    "expected {} generator of the {name}, found {}",
-                    text(own.is_some()),
-                    text(saved.is_some())
-                ));
-            }
-        }
-        for saved in [&states.sampler, &states.loader, &states.global] {
-            if let Some(saved) = saved
-                && !saved.is_sound()?
-            {
-                problems.push("expected the state of a generator, found other bytes".to_owned());
-            }
+        problems.extend(state.generators.mismatches(own)?);
+        if state.stream.is_some() {
+            problems.push("expected a place in an index, found one in a stream".to_owned());
         }
         Ok(problems)
     }
@@ -129,6 +115,7 @@ impl LoaderControl for ShardPosition {
                 batches: running.handed_out.get(),
                 shape,
                 generators: running.drawn_from.clone(),
+                stream: None,
             },
             None => DataLoaderState {
                 epoch,
@@ -136,6 +123,7 @@ impl LoaderControl for ShardPosition {
                 batches: 0,
                 shape,
                 generators: self.generators(false)?,
+                stream: None,
             },
         })
     }

@@ -3,14 +3,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tch::Device;
 
 use super::batch_sampler::BatchIndices;
 use super::collate::Collate;
+use super::crew::{Bench, Bunk, Crew, OnDuty};
 use super::dataset::Dataset;
 use crate::tree::Tree;
 use crate::{Error, Result};
@@ -81,12 +80,17 @@ impl<D: Dataset, C: Collate<D::Item>> Source<D, C> {
     }
 
     /// As [`fetch`](Self::fetch), with panics as errors; `None` once nobody waits any more.
-    fn fetch_guarded(&self, indices: &[usize], stop: &AtomicBool) -> Option<Result<C::Batch>> {
+    fn fetch_guarded(
+        &self,
+        indices: &[usize],
+        bench: &Bench<'_, C::Batch>,
+    ) -> Option<Result<C::Batch>> {
         let mut items = Vec::with_capacity(indices.len());
         for &index in indices {
-            if stop.load(Ordering::Relaxed) {
+            if bench.is_cancelled() {
                 return None;
             }
+            bench.doing.reads(index);
             match catch_unwind(AssertUnwindSafe(|| self.dataset.get(index))) {
                 Ok(Ok(item)) => items.push(item),
                 Ok(Err(error)) => return Some(Err(sample_error(index, error))),
@@ -98,6 +102,7 @@ impl<D: Dataset, C: Collate<D::Item>> Source<D, C> {
                 }
             }
         }
+        bench.doing.collates();
         let batch = catch_unwind(AssertUnwindSafe(|| self.collate.collate(items)));
         Some(match batch {
             Ok(batch) => batch
@@ -135,11 +140,62 @@ pub(super) fn text_of(panic: Box<dyn Any + Send>) -> String {
     }
 }
 
-/// One thread with its queue of batches to make and of batches made.
-struct Worker<B> {
-    tasks: Sender<Vec<usize>>,
-    made: Receiver<Result<B>>,
-    thread: JoinHandle<()>,
+/// How many threads make batches, and how.
+#[derive(Debug, Clone)]
+pub(super) struct WorkerOptions {
+    pub(super) num_workers: usize,
+    /// How many batches each worker makes ahead.
+    pub(super) prefetch_factor: usize,
+    /// How long a batch may be waited for.
+    pub(super) timeout: Option<Duration>,
+    /// Where workers stay between epochs, if they do.
+    pub(super) bunk: Option<Bunk>,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            num_workers: 0,
+            prefetch_factor: 2,
+            timeout: None,
+            bunk: None,
+        }
+    }
+}
+
+impl WorkerOptions {
+    /// Checks what only worker threads can do.
+    pub(super) fn check(&self, builder: &'static str) -> Result<()> {
+        let wrong = |expected: &str, found: &str| {
+            Err(Error::Argument {
+                operation: builder,
+                expected: expected.to_owned(),
+                found: found.to_owned(),
+            })
+        };
+        if self.prefetch_factor == 0 {
+            return wrong("a `prefetch_factor` of at least 1", "0");
+        }
+        if self.num_workers == 0 && self.bunk.is_some() {
+            return wrong("`num_workers` above 0 for `persistent_workers`", "0");
+        }
+        if self.num_workers == 0 && self.timeout.is_some() {
+            return wrong("`num_workers` above 0 for a `timeout`", "0");
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return wrong("a `timeout` above 0", "0");
+        }
+        Ok(())
+    }
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(super) enum MapTask {
+    /// An epoch begins.
+    Begin(WorkerInfo),
+    /// Make a batch of these samples.
+    Make(Vec<usize>),
 }
 
 /// A batch on its way, in the order of the epoch.
@@ -153,16 +209,15 @@ enum Ticket {
 /// The worker threads of one epoch.
 ///
 /// Batch `i` goes to worker `i mod n`, so which worker reads a sample is fixed.
-/// At most `limit` batches are on their way at any time. Dropping the pool makes
-/// the workers stop after the sample at hand and waits for them.
-pub(super) struct WorkerPool<'a, B> {
+/// At most `limit` batches are on their way at any time.
+pub(super) struct WorkerPool<'a, B: 'static> {
     batches: BatchIndices<'a>,
-    workers: Vec<Worker<B>>,
+    workers: OnDuty<MapTask, B>,
     tickets: VecDeque<Ticket>,
     next_worker: usize,
     limit: usize,
+    timeout: Option<Duration>,
     exhausted: bool,
-    stop: Arc<AtomicBool>,
 }
 
 impl<'a, B: Send + 'static> WorkerPool<'a, B> {
@@ -173,7 +228,7 @@ impl<'a, B: Send + 'static> WorkerPool<'a, B> {
         source: &Arc<Source<D, C>>,
         batches: BatchIndices<'a>,
         num_workers: usize,
-        prefetch_factor: usize,
+        options: &WorkerOptions,
         base_seed: u64,
         first: usize,
     ) -> Result<Self>
@@ -181,26 +236,38 @@ impl<'a, B: Send + 'static> WorkerPool<'a, B> {
         D: Dataset + 'static,
         C: Collate<D::Item, Batch = B> + 'static,
     {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut pool = Self {
-            batches,
-            workers: Vec::with_capacity(num_workers),
-            tickets: VecDeque::new(),
-            next_worker: first % num_workers,
-            limit: num_workers * prefetch_factor,
-            exhausted: false,
-            stop: Arc::clone(&stop),
-        };
+        let ahead = options.prefetch_factor;
+        let workers = OnDuty::call(options.bunk.as_ref(), num_workers, || {
+            let source = Arc::clone(source);
+            Crew::start(num_workers, ahead, move |task, bench| match task {
+                MapTask::Begin(info) => become_worker(info),
+                MapTask::Make(indices) => {
+                    if let Some(batch) = source.fetch_guarded(&indices, bench) {
+                        bench.hand_over(batch);
+                    }
+                }
+            })
+        })?;
         for id in 0..num_workers {
             let seed = base_seed.wrapping_add(id as u64);
-            let info = WorkerInfo {
+            workers.give(
                 id,
-                num_workers,
-                seed,
-            };
-            pool.workers
-                .push(start_worker(Arc::clone(source), info, Arc::clone(&stop))?);
+                MapTask::Begin(WorkerInfo {
+                    id,
+                    num_workers,
+                    seed,
+                }),
+            );
         }
+        let mut pool = Self {
+            batches,
+            workers,
+            tickets: VecDeque::new(),
+            next_worker: first % num_workers,
+            limit: num_workers * ahead,
+            timeout: options.timeout,
+            exhausted: false,
+        };
         pool.fill();
         Ok(pool)
     }
@@ -211,8 +278,7 @@ impl<'a, B: Send + 'static> WorkerPool<'a, B> {
                 Some(Ok(indices)) => {
                     let number = self.next_worker;
                     self.next_worker = (number + 1) % self.workers.len();
-                    // A worker that is gone is noticed when its batch is waited for.
-                    let _sent = self.workers[number].tasks.send(indices);
+                    self.workers.give(number, MapTask::Make(indices));
                     self.tickets.push_back(Ticket::Worker(number));
                 }
                 Some(Err(error)) => self.tickets.push_back(Ticket::Failed(error)),
@@ -227,60 +293,18 @@ impl<B: Send + 'static> Iterator for WorkerPool<'_, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = match self.tickets.pop_front()? {
-            Ticket::Worker(number) => self.workers[number]
-                .made
-                .recv()
+            Ticket::Worker(number) => self
+                .workers
+                .take(number, self.timeout)
                 .unwrap_or(Err(Error::WorkerLost { worker: number })),
             Ticket::Failed(error) => Err(error),
         };
+        if matches!(batch, Err(Error::WorkerTimeout { .. })) {
+            // Nothing comes in order after a batch that does not come.
+            self.tickets.clear();
+            self.exhausted = true;
+        }
         self.fill();
         Some(batch)
     }
-}
-
-impl<B> Drop for WorkerPool<'_, B> {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // Closing every queue first lets all workers wind down at the same time.
-        let threads: Vec<_> = self.workers.drain(..).map(|worker| worker.thread).collect();
-        for thread in threads {
-            let _ended = thread.join();
-        }
-    }
-}
-
-fn start_worker<D, C>(
-    source: Arc<Source<D, C>>,
-    info: WorkerInfo,
-    stop: Arc<AtomicBool>,
-) -> Result<Worker<C::Batch>>
-where
-    D: Dataset + 'static,
-    C: Collate<D::Item> + 'static,
-    C::Batch: 'static,
-{
-    let (tasks, inbox) = channel::<Vec<usize>>();
-    let (outbox, made) = channel();
-    let thread = thread::Builder::new()
-        .name(format!("data-worker-{}", info.id))
-        .spawn(move || {
-            become_worker(info);
-            for indices in inbox {
-                let Some(batch) = source.fetch_guarded(&indices, &stop) else {
-                    return;
-                };
-                if outbox.send(batch).is_err() {
-                    return;
-                }
-            }
-        })
-        .map_err(|source| Error::WorkerStart {
-            worker: info.id,
-            source,
-        })?;
-    Ok(Worker {
-        tasks,
-        made,
-        thread,
-    })
 }

@@ -2,11 +2,12 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
-use accelerate_torch::{Backend, ReduceOp};
-use tch::{Device, Tensor};
+use accelerate_torch::ReduceOp;
+use tch::Tensor;
 
 use super::out_of_memory::says_so;
 use super::{empty_cuda_cache, is_out_of_memory};
+use crate::collectives::{Operation, Watch};
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -150,25 +151,22 @@ impl BatchSizeSearch {
     /// The outcome of all ranks, from that of each.
     fn agree(&self, code: i64, smaller: usize) -> Result<Verdict> {
         let state = self.state.clone().or_else(PartialState::current);
-        let distributed = state
-            .as_ref()
-            .and_then(|state| Some((state, state.process_group()?)));
-        let Some((state, group)) = distributed else {
+        let Some(state) = state.filter(PartialState::use_distributed) else {
+            return Ok(Verdict::of(code, 0, smaller));
+        };
+        let operation = Operation::new("find_executable_batch_size");
+        let Some(watch) = Watch::begin(&state, &operation)? else {
             return Ok(Verdict::of(code, 0, smaller));
         };
         let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         let world = number(state.num_processes());
-        let device = match group.backend() {
-            Backend::Nccl => state.device(),
-            _ => Device::Cpu,
-        };
         // The worst outcome with its rank, and the smallest size, in one reduction.
         let own = [
             code * world + number(state.process_index()),
             -number(smaller),
         ];
-        let all = Tensor::from_slice(&own).f_to_device(device)?;
-        state.explained(group.all_reduce(&all, ReduceOp::Max))?;
+        let all = Tensor::from_slice(&own).f_to_device(watch.device())?;
+        watch.run(|group| Ok(group.all_reduce(&all, ReduceOp::Max)?))?;
         let (worst, size) = (all.f_int64_value(&[0])?, -all.f_int64_value(&[1])?);
         let count = |value: i64| usize::try_from(value).unwrap_or(0);
         Ok(Verdict::of(

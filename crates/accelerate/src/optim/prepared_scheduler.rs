@@ -32,8 +32,9 @@ impl Default for SchedulerStepping {
 /// While gradients are accumulated, or when the optimizer skipped its step, it
 /// stands still. Otherwise one call makes as many steps as there are ranks: N
 /// ranks go through the data in one Nth of the steps, and the schedule was
-/// written for the plain program. With split batches it makes one. What this comes to
-/// is logged once when the schedule is prepared, and once more when it passes its end.
+/// written for the plain program. With split batches it makes one. With
+/// [`adjust_scheduler`](crate::accumulation::GradientAccumulationPlugin::adjust_scheduler) it
+/// makes as many for each of the batches that were accumulated. What this comes to is logged once when the schedule is prepared, and once more when it passes its end.
 ///
 /// # Source
 /// `accelerate.scheduler.AcceleratedScheduler`.
@@ -44,6 +45,8 @@ pub struct AcceleratedScheduler<S> {
     gradient_state: GradientState,
     stepping: SchedulerStepping,
     once_per_update: bool,
+    /// How many batches were accumulated since the last update.
+    accumulated: u64,
     updates: u64,
     end_was_told: bool,
 }
@@ -72,6 +75,7 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
             gradient_state,
             stepping,
             once_per_update: false,
+            accumulated: 0,
             updates: 0,
             end_was_told: false,
         };
@@ -79,8 +83,8 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
         prepared
     }
 
-    /// Makes one step at each update, however many ranks there are: for a schedule whose
-    /// length counts updates and not batches of the plain program.
+    /// Makes one step at each update, however many ranks and accumulated batches there are:
+    /// for a schedule whose length counts updates and not batches of the plain program.
     #[must_use]
     pub fn once_per_update(mut self) -> Self {
         self.once_per_update = true;
@@ -89,8 +93,19 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
     }
 
     /// How many steps the schedule makes at each update of the optimizer.
+    ///
+    /// Where it is adjusted to accumulation, fewer at an update of fewer batches, as at the
+    /// end of a loader.
     #[must_use]
     pub fn steps_per_update(&self) -> u64 {
+        let batches = self.gradient_state.num_steps().get() as u64;
+        match self.is_adjusted() {
+            true => batches * self.steps_per_batch(),
+            false => self.steps_per_batch(),
+        }
+    }
+
+    fn steps_per_batch(&self) -> u64 {
         let stepping = self.stepping;
         let one = self.once_per_update || stepping.split_batches || !stepping.step_with_optimizer;
         if one {
@@ -98,6 +113,13 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
         } else {
             stepping.num_processes.get() as u64
         }
+    }
+
+    /// Whether every accumulated batch counts.
+    fn is_adjusted(&self) -> bool {
+        self.gradient_state.adjust_scheduler()
+            && self.stepping.step_with_optimizer
+            && !self.once_per_update
     }
 
     /// At which update the schedule reaches its last rate, as far as it knows its length.
@@ -146,22 +168,32 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
         self.inner
     }
 
-    /// Whether this call of `step` is to move the schedule.
-    fn is_due(&self) -> bool {
-        let follows = self.stepping.step_with_optimizer;
-        let stands = !self.gradient_state.sync_gradients()
-            || self.links.iter().any(LearningRates::was_skipped);
-        !(follows && stands)
+    /// How many batches this call of `step` is to move the schedule by.
+    fn due(&mut self) -> u64 {
+        if !self.stepping.step_with_optimizer {
+            return 1;
+        }
+        if !self.gradient_state.sync_gradients() {
+            self.accumulated += 1;
+            return 0;
+        }
+        let batches = 1 + std::mem::take(&mut self.accumulated);
+        if self.links.iter().any(LearningRates::was_skipped) {
+            return 0;
+        }
+        if self.is_adjusted() { batches } else { 1 }
     }
 
     fn advance(&mut self, mut step: impl FnMut(&mut S) -> Result<()>) -> Result<()> {
-        if !self.is_due() {
+        let batches = self.due();
+        if batches == 0 {
             return Ok(());
         }
         self.updates += 1;
-        let steps = self.steps_per_update();
+        let steps = batches * self.steps_per_batch();
         // With one step the schedule itself says that it is at its end.
-        let bounded = self.stepping.step_with_optimizer && !self.stepping.split_batches;
+        let several = steps > 1 || !self.stepping.split_batches;
+        let bounded = self.stepping.step_with_optimizer && several;
         for _ in 0..steps {
             let total = self.inner.total_steps();
             // A schedule with an end must not be pushed past it by the ranks' extra steps.

@@ -2,6 +2,8 @@
 
 mod agreement;
 mod join;
+mod passes;
+mod unused;
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -12,9 +14,14 @@ use accelerate_torch::{FIRST_BUCKET_BYTES, MIB, ProcessGroup, Reducer, ReducerOp
 use tch::{Device, Tensor};
 
 use super::comm_hook::{self, CommHook, CommWrapper, CompressionStats, Counters};
+use crate::collectives::{Call, Site};
 use crate::nn::{Hook, Module};
+use crate::state::PartialState;
 use crate::tree::{Tree, leaves};
 use crate::{Error, Result};
+
+pub(crate) use passes::backward;
+pub use unused::{Gradients, UnusedReport};
 
 /// Into how large a buffer parameters are packed when rank 0 sends them.
 const BROADCAST_BYTES: usize = 250 * MIB;
@@ -84,7 +91,10 @@ impl DistributedDataParallelKwargs {
 #[derive(Debug)]
 pub struct DataParallel {
     reducer: Reducer,
+    state: PartialState,
     group: ProcessGroup,
+    /// The class of the model.
+    class: &'static str,
     kwargs: DistributedDataParallelKwargs,
     /// All parameters, also those that are not trained.
     parameters: Vec<Tensor>,
@@ -99,6 +109,8 @@ pub struct DataParallel {
     synced_before: Cell<bool>,
     /// Gradients stay local, whatever `sync_gradients` says.
     held: Cell<bool>,
+    /// Whether the next backward pass is one that exchanges gradients.
+    awaits_backward: Cell<bool>,
     /// What this model does inside a join of uneven inputs.
     join: Cell<join::Role>,
 }
@@ -107,18 +119,35 @@ impl DataParallel {
     /// Makes `module` equal to rank 0's and ready to train with the group.
     ///
     /// # Collective
-    /// Every rank calls this with the same model.
+    /// Every rank of the job calls this with the same model.
     ///
     /// # Errors
-    /// [`Error::NothingToTrain`] if no parameter requires a gradient,
+    /// [`Error::Argument`] for a process by itself; [`Error::NothingToTrain`] if no parameter requires a gradient,
     /// [`Error::ModelsDiffer`] on every rank if tensors differ over ranks in number, name,
     /// shape or kind; [`Error::Argument`] if parameters lie on different devices, or for
     /// settings of a hook that cannot be.
     pub fn new(
         module: &dyn Module,
-        group: &ProcessGroup,
+        state: &PartialState,
         kwargs: DistributedDataParallelKwargs,
     ) -> Result<Rc<Self>> {
+        let site = Site::Model(module.class_name());
+        state.counted("prepare", site, |call| {
+            Self::prepare(module, state, kwargs, call)
+        })
+    }
+
+    fn prepare(
+        module: &dyn Module,
+        state: &PartialState,
+        kwargs: DistributedDataParallelKwargs,
+        call: Call,
+    ) -> Result<Rc<Self>> {
+        let group = state.process_group().ok_or_else(|| Error::Argument {
+            operation: "data parallelism",
+            expected: "a job of several processes".to_owned(),
+            found: "a process by itself".to_owned(),
+        })?;
         kwargs.comm_hook.validate()?;
         let parameters: Vec<(String, Tensor)> = module
             .named_parameters()
@@ -126,7 +155,7 @@ impl DataParallel {
             .map(|(name, parameter)| (name, parameter.tensor().shallow_clone()))
             .collect();
         let trained = trained(module, &parameters)?;
-        agreement::same_model(group, module)?;
+        agreement::same_model(group, module, &trained, call)?;
         let buffers: Vec<Tensor> = module
             .named_buffers()
             .into_iter()
@@ -137,7 +166,9 @@ impl DataParallel {
         let compression = comm_hook::install(&mut reducer, group, hook.0, hook.1)?;
         let model = Self {
             reducer,
+            state: state.clone(),
             group: group.clone(),
+            class: module.class_name(),
             kwargs,
             parameters: tensors(parameters),
             trained: tensors(trained),
@@ -146,6 +177,7 @@ impl DataParallel {
             sync_gradients: Cell::new(true),
             synced_before: Cell::new(true),
             held: Cell::new(false),
+            awaits_backward: Cell::new(false),
             join: Cell::default(),
         };
         model.send_from(0)?;
@@ -177,8 +209,12 @@ impl DataParallel {
                 found: "`find_unused_parameters`; synchronise with a forward pass".to_owned(),
             });
         }
-        self.reducer.rebuild_buckets()?;
-        Ok(self.reducer.prepare_for_backward(&[])?)
+        self.pass("forward", |_| {
+            self.reducer.rebuild_buckets()?;
+            Ok(self.reducer.prepare_for_backward(&[])?)
+        })?;
+        self.awaits_backward.set(true);
+        Ok(())
     }
 
     /// Whether the next backward pass exchanges gradients.
@@ -205,9 +241,14 @@ impl DataParallel {
         self.compression.as_ref().map(|counters| counters.stats())
     }
 
+    /// Whether buffers go from one rank to all before the next forward pass.
+    fn sends_buffers(&self) -> bool {
+        self.kwargs.broadcast_buffers && self.synced_before.get() && !self.buffers.is_empty()
+    }
+
     /// Copies rank 0's buffers, where the last pass may have changed them.
     fn sync_buffers(&self) -> Result<()> {
-        if self.kwargs.broadcast_buffers && self.synced_before.get() && !self.buffers.is_empty() {
+        if self.sends_buffers() {
             let root = self.root_of_buffers()?;
             self.group
                 .broadcast_coalesced(&self.buffers, BROADCAST_BYTES, root)?;
@@ -231,32 +272,38 @@ impl DataParallel {
 impl Hook for DataParallel {
     fn before_forward(&self, _module: &dyn Module, _input: &mut dyn Tree) -> Result<()> {
         let syncs = autograd::is_enabled() && self.syncs_gradients();
-        if syncs {
-            self.reducer.prepare_for_forward()?;
+        if !(syncs || self.sends_buffers() || self.is_joined()) {
+            return Ok(());
         }
-        self.say_active()?;
-        // Rebuilding is communication: it waits for a pass that communicates anyway, of which
-        // ranks that have finished a join are told first.
-        if !self.is_joined() {
+        self.pass("forward", |_| {
+            if syncs {
+                self.reducer.prepare_for_forward()?;
+            }
+            self.say_active()?;
+            // Rebuilding is communication: it waits for a pass that communicates anyway, of
+            // which ranks that have finished a join are told first.
+            if !self.is_joined() {
+                if syncs {
+                    self.reducer.rebuild_buckets()?;
+                }
+                return self.sync_buffers();
+            }
+            self.sync_buffers()?;
+            self.say_whether_syncing(syncs)?;
             if syncs {
                 self.reducer.rebuild_buckets()?;
             }
-            return self.sync_buffers();
-        }
-        self.sync_buffers()?;
-        self.say_whether_syncing(syncs)?;
-        if syncs {
-            self.reducer.rebuild_buckets()?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn after_forward(&self, _module: &dyn Module, output: &mut dyn Tree) -> Result<()> {
-        if !(autograd::is_enabled() && self.syncs_gradients()) {
-            self.synced_before.set(false);
+        let syncs = autograd::is_enabled() && self.syncs_gradients();
+        self.synced_before.set(syncs);
+        if !syncs {
             return Ok(());
         }
-        self.synced_before.set(true);
+        self.awaits_backward.set(true);
         let DistributedDataParallelKwargs {
             find_unused_parameters,
             static_graph,

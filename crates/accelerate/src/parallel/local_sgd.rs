@@ -1,6 +1,7 @@
 //! Ranks that train apart and meet now and then.
 
 use std::num::NonZeroUsize;
+use std::panic::Location;
 
 use accelerate_torch::{ProcessGroup, ReduceOp};
 use tch::Tensor;
@@ -8,6 +9,7 @@ use tch::Tensor;
 use super::DataParallel;
 use crate::Error;
 use crate::Result;
+use crate::collectives::Site;
 use crate::nn::Module;
 use crate::state::{DistributedType, PartialState};
 
@@ -92,6 +94,7 @@ impl<'m> LocalSgd<'m> {
     ///
     /// # Errors
     /// What the backend reports.
+    #[track_caller]
     pub fn step(&mut self) -> Result<()> {
         self.num_steps += 1;
         match &self.exchange {
@@ -106,15 +109,20 @@ impl<'m> LocalSgd<'m> {
     ///
     /// # Errors
     /// What the backend reports.
+    #[track_caller]
     pub fn finish(mut self) -> Result<()> {
         self.end()
     }
 
+    #[track_caller]
     fn end(&mut self) -> Result<()> {
-        self.exchange.take().map_or(Ok(()), |exchange| {
-            exchange.release();
-            exchange.average()
-        })
+        match self.exchange.take() {
+            Some(exchange) => {
+                exchange.release();
+                exchange.average()
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -139,8 +147,15 @@ impl Exchange<'_> {
     }
 
     /// Every parameter becomes the mean over ranks.
+    #[track_caller]
     fn average(&self) -> Result<()> {
         self.state.wait_for_everyone()?;
+        let site = Site::Code(Location::caller());
+        self.state
+            .counted("average of local SGD", site, |_| self.exchange())
+    }
+
+    fn exchange(&self) -> Result<()> {
         let ranks = i64::try_from(self.group.size()).unwrap_or(i64::MAX);
         let mut under_way = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {

@@ -9,6 +9,7 @@ pub use accelerate_torch::{BoxError, Future, ProcessGroup, Promise, ReduceOp, pr
 pub use comm_hook::{
     CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
 };
-pub use ddp::{DataParallel, DistributedDataParallelKwargs};
+pub(crate) use ddp::backward;
+pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;

@@ -1,6 +1,5 @@
 //! Who does what, and who waits for whom.
 
-use accelerate_torch::Work;
 use tch::Device;
 
 use super::{PartialState, ProcessTurn};
@@ -32,8 +31,8 @@ impl PartialState {
     /// Every rank calls this.
     ///
     /// # Errors
-    /// [`Error::RanksLost`](crate::Error::RanksLost) names ranks that are gone; otherwise
-    /// what the backend reports if a rank does not come within the timeout.
+    /// [`Error::CollectiveIncomplete`](crate::Error::CollectiveIncomplete) names ranks that are
+    /// gone, or do not come within the timeout.
     #[track_caller]
     pub fn wait_for_everyone(&self) -> Result<()> {
         let Some(watch) = Watch::begin(self, &Operation::new("wait_for_everyone"))? else {
@@ -43,13 +42,7 @@ impl PartialState {
             Device::Cuda(index) => Some(index),
             _ => None,
         };
-        if self.debug() {
-            return watch.run(|group| Ok(group.barrier_async(device)?.wait()?));
-        }
-        let Some(group) = self.process_group() else {
-            return Ok(());
-        };
-        self.explained(group.barrier_async(device).and_then(Work::wait))
+        watch.run(|group| Ok(group.barrier_async(device)?.wait()?))
     }
 
     /// Lets the main process go first: the others wait here until its turn is over.
@@ -67,6 +60,7 @@ impl PartialState {
     /// # Source
     /// `PartialState.main_process_first`. Differs: when the main process fails, the others
     /// get an error instead of waiting for ever.
+    #[track_caller]
     pub fn main_process_first(&self) -> Result<ProcessTurn> {
         ProcessTurn::begin(self, self.is_main_process())
     }
@@ -75,6 +69,7 @@ impl PartialState {
     ///
     /// # Errors
     /// As [`main_process_first`](Self::main_process_first).
+    #[track_caller]
     pub fn local_main_process_first(&self) -> Result<ProcessTurn> {
         ProcessTurn::begin(self, self.is_local_main_process())
     }

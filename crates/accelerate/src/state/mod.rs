@@ -11,6 +11,8 @@ mod turn;
 
 pub use distributed_type::DistributedType;
 pub use partial_state::{PartialState, StateOptions};
+pub use presence::Attendance;
 pub use roll_call::RollCall;
+pub(crate) use roll_call::naming;
 pub use split::{EachTensor, Part, Share, Split};
 pub use turn::ProcessTurn;

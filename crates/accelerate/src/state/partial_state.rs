@@ -51,7 +51,7 @@ struct Shared {
     _presence: Option<Presence>,
     leaving: AtomicBool,
     debug: bool,
-    calls: CallLog,
+    calls: Arc<CallLog>,
 }
 
 impl Drop for Shared {
@@ -146,7 +146,8 @@ impl PartialState {
         }
         let store_server = store_server(env)?;
         let topology = topology.unwrap_or_else(Topology::alone);
-        let connected = connect(&topology, device, store_server, &options)?;
+        let calls = Arc::<CallLog>::default();
+        let connected = connect(&topology, device, store_server, &options, &calls)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 topology,
@@ -157,7 +158,7 @@ impl PartialState {
                 _presence: connected.presence,
                 leaving: AtomicBool::new(false),
                 debug,
-                calls: CallLog::default(),
+                calls,
             }),
         })
     }
@@ -221,7 +222,7 @@ impl PartialState {
     }
 
     /// The other rank that serves the store, if one does.
-    pub(super) fn store_rank(&self) -> Option<usize> {
+    pub(crate) fn store_rank(&self) -> Option<usize> {
         (self.shared.store_server == StoreServer::Rank0 && self.process_index() != 0).then_some(0)
     }
 
@@ -311,6 +312,7 @@ fn connect(
     device: Device,
     server: StoreServer,
     options: &StateOptions,
+    calls: &Arc<CallLog>,
 ) -> Result<Connected> {
     if topology.world_size() == 1 {
         return Ok(Connected {
@@ -342,7 +344,8 @@ fn connect(
     };
     let mut presence = None;
     let group = rendezvous.join_greeting(&group_options, report_waiting, |store| {
-        presence = Presence::announce(store, rendezvous.rank, &rendezvous.host, rendezvous.port);
+        let (calls, at) = (Arc::clone(calls), (&*rendezvous.host, rendezvous.port));
+        presence = Presence::announce(store, rendezvous.rank, at, move || calls.note());
         Ok(())
     })?;
     Ok(Connected {

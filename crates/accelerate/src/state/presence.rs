@@ -3,7 +3,8 @@
 //! A connection that breaks tells that somebody is gone, but not who. So every rank
 //! listens on a port of its own and leaves the address in the job's store. Nothing is
 //! sent while all goes well; after a failure the others are asked: a process that has
-//! ended refuses at once, one that is stopped does not answer.
+//! ended refuses at once, one that is stopped does not answer, and one that lives also
+//! says what it did last, to whoever knows the word that it left in the store.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -16,8 +17,12 @@ use accelerate_torch::Store;
 
 /// How long one process may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The longest answer.
+/// How long who asks may take to say the word.
+const WORD: Duration = Duration::from_millis(500);
+/// The longest word.
 const LINE: usize = 64;
+/// The longest news.
+const NEWS: u64 = 1 << 16;
 /// How many processes are asked at the same time.
 const AT_ONCE: usize = 64;
 /// How long the store may take to give a value that is there.
@@ -33,11 +38,17 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Begins to answer, and tells the job where. `host` is the host of the store.
+    /// Begins to answer, and tells the job where. `host` is the host of the store; `news` is
+    /// what this process says of itself.
     ///
     /// Without it everything works as well, but a rank that is gone is not named.
-    pub(super) fn announce(store: &Store, rank: usize, host: &str, port: u16) -> Option<Self> {
-        match Self::start(store, rank, host, port) {
+    pub(super) fn announce(
+        store: &Store,
+        rank: usize,
+        (host, port): (&str, u16),
+        news: impl Fn() -> Vec<u8> + Send + 'static,
+    ) -> Option<Self> {
+        match Self::start(store, rank, (host, port), news) {
             Ok(presence) => Some(presence),
             Err(error) => {
                 tracing::debug!(%error, "this process cannot be asked whether it is still there");
@@ -46,7 +57,12 @@ impl Presence {
         }
     }
 
-    fn start(store: &Store, rank: usize, host: &str, port: u16) -> io::Result<Self> {
+    fn start(
+        store: &Store,
+        rank: usize,
+        (host, port): (&str, u16),
+        news: impl Fn() -> Vec<u8> + Send + 'static,
+    ) -> io::Result<Self> {
         let (bind, published) = reachable_at(host, port)?;
         let listener = TcpListener::bind((bind, 0))?;
         let address = listener.local_addr()?;
@@ -56,7 +72,7 @@ impl Presence {
         let stopped = Arc::clone(&stop);
         thread::Builder::new()
             .name("accelerate-presence".to_owned())
-            .spawn(move || answer(&listener, &word, &stopped))?;
+            .spawn(move || answer(&listener, &word, news, &stopped))?;
         let presence = Self { address, stop };
         store
             .set(&present_key(rank), value.as_bytes())
@@ -78,18 +94,29 @@ impl Drop for Presence {
     }
 }
 
-fn answer(listener: &TcpListener, word: &str, stopped: &AtomicBool) {
+fn answer(listener: &TcpListener, word: &str, news: impl Fn() -> Vec<u8>, stopped: &AtomicBool) {
     for stream in listener.incoming() {
         if stopped.load(Ordering::Acquire) {
             return;
         }
-        let Ok(mut stream) = stream else {
-            thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let _ = stream.set_write_timeout(Some(ANSWER));
-        let _ = stream.write_all(word.as_bytes());
+        match stream {
+            // Whoever asks may be gone by now.
+            Ok(stream) => drop(tell(stream, word, &news)),
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
     }
+}
+
+fn tell(mut stream: TcpStream, word: &str, news: impl Fn() -> Vec<u8>) -> io::Result<()> {
+    stream.set_write_timeout(Some(ANSWER))?;
+    stream.set_read_timeout(Some(WORD))?;
+    stream.write_all(word.as_bytes())?;
+    let mut said = vec![0; word.len()];
+    stream.read_exact(&mut said)?;
+    if said == word.as_bytes() {
+        stream.write_all(&news())?;
+    }
+    Ok(())
 }
 
 /// Where to listen, and the host under which others reach it.
@@ -129,19 +156,41 @@ fn password(rank: usize) -> String {
     format!("{rank}-{}-{:x}", std::process::id(), now.as_nanos())
 }
 
-/// What is known of one rank.
+/// What is known of the process of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attendance {
+#[non_exhaustive]
+pub enum Attendance {
     /// Its process lives.
     Here,
-    /// It said that it has finished.
+    /// It said that it has finished ([`PartialState::destroy_process_group`]).
+    ///
+    /// [`PartialState::destroy_process_group`]: crate::PartialState::destroy_process_group
     Left,
     /// Its process has ended.
     Ended,
-    /// Its process does not answer.
+    /// Its process does not answer: it is stopped, or its machine cannot be reached.
     Silent,
     /// It never said where it can be asked; ranks of Python do not.
     Unknown,
+}
+
+/// What one rank answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) rank: usize,
+    pub(crate) attendance: Attendance,
+    /// What it says of itself; empty where it does not.
+    pub(crate) news: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn without_news(rank: usize, attendance: Attendance) -> Self {
+        Self {
+            rank,
+            attendance,
+            news: Vec::new(),
+        }
+    }
 }
 
 /// Asks for every rank but `own`.
@@ -150,16 +199,16 @@ pub(super) fn ask_all(
     host: &str,
     own: usize,
     world: usize,
-) -> accelerate_torch::Result<Vec<(usize, Attendance)>> {
+) -> accelerate_torch::Result<Vec<Answer>> {
     let mut known = Vec::new();
     let mut asked = Vec::new();
     for rank in (0..world).filter(|&rank| rank != own) {
         if store.contains(&left_key(rank))? {
-            known.push((rank, Attendance::Left));
+            known.push(Answer::without_news(rank, Attendance::Left));
         } else if store.contains(&present_key(rank))? {
             asked.push((rank, store.get_text(&present_key(rank), STORED)?));
         } else {
-            known.push((rank, Attendance::Unknown));
+            known.push(Answer::without_news(rank, Attendance::Unknown));
         }
     }
     for some in asked.chunks(AT_ONCE) {
@@ -168,46 +217,65 @@ pub(super) fn ask_all(
                 .iter()
                 .map(|(rank, value)| (*rank, scope.spawn(|| ask(value, host))))
                 .collect();
-            let answers = threads
-                .into_iter()
-                .map(|(rank, thread)| (rank, thread.join().unwrap_or(Attendance::Unknown)));
+            let answers = threads.into_iter().map(|(rank, thread)| {
+                let (attendance, news) = thread
+                    .join()
+                    .unwrap_or_else(|_| (Attendance::Unknown, Vec::new()));
+                Answer {
+                    rank,
+                    attendance,
+                    news,
+                }
+            });
             known.extend(answers);
         });
     }
-    known.sort_unstable_by_key(|&(rank, _)| rank);
+    known.sort_unstable_by_key(|answer| answer.rank);
     Ok(known)
 }
 
 /// Asks one process, by what it left in the store.
-fn ask(value: &str, store_host: &str) -> Attendance {
+fn ask(value: &str, store_host: &str) -> (Attendance, Vec<u8>) {
     let mut parts = value.split('\n');
     let (Some(host), Some(Ok(port)), Some(word)) = (
         parts.next(),
         parts.next().map(str::parse::<u16>),
         parts.next(),
     ) else {
-        return Attendance::Unknown;
+        return (Attendance::Unknown, Vec::new());
     };
     let host = if host == STORE_HOST { store_host } else { host };
-    let answer = resolve(host, port)
+    let heard = resolve(host, port)
         .and_then(|address| TcpStream::connect_timeout(&address, ANSWER))
         .and_then(|mut stream| {
             stream.set_read_timeout(Some(ANSWER))?;
             let mut line = vec![0; LINE.min(word.len())];
             stream.read_exact(&mut line)?;
-            Ok(line)
+            Ok((line, stream))
         });
-    match answer {
-        Ok(line) if line == word.as_bytes() => Attendance::Here,
+    match heard {
+        Ok((line, stream)) if line == word.as_bytes() => {
+            // That it lives is known, whatever comes of the rest.
+            (Attendance::Here, hear(stream, word).unwrap_or_default())
+        }
         // Somebody else has the port now.
-        Ok(_) => Attendance::Ended,
+        Ok(_) => (Attendance::Ended, Vec::new()),
         Err(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::UnexpectedEof => Attendance::Ended,
-            _ => Attendance::Silent,
+            | io::ErrorKind::UnexpectedEof => (Attendance::Ended, Vec::new()),
+            _ => (Attendance::Silent, Vec::new()),
         },
     }
+}
+
+/// The news of a process, told to who knows its word.
+fn hear(mut stream: TcpStream, word: &str) -> io::Result<Vec<u8>> {
+    stream.set_write_timeout(Some(ANSWER))?;
+    stream.write_all(word.as_bytes())?;
+    let mut news = Vec::new();
+    stream.take(NEWS).read_to_end(&mut news)?;
+    Ok(news)
 }
 
 /// Counts the ranks that can be asked.
@@ -221,4 +289,32 @@ fn present_key(rank: usize) -> String {
 
 pub(super) fn left_key(rank: usize) -> String {
     format!("{LEFT}/{rank}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_tells_its_news_to_who_knows_its_word() -> io::Result<()> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || answer(&listener, "word", || vec![7, 8], &stopped));
+        let asked = |word: &str| ask(&format!("127.0.0.1\n{port}\n{word}"), "");
+        assert_eq!(asked("word"), (Attendance::Here, vec![7, 8]));
+        assert_eq!(asked("draw"), (Attendance::Ended, Vec::new()));
+        let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stranger.write_all(b"draw")?;
+        let mut heard = String::new();
+        stranger.read_to_string(&mut heard)?;
+        assert_eq!(heard, "word");
+        stop.store(true, Ordering::Release);
+        drop(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
+        assert!(thread.join().is_ok());
+        assert_eq!(asked("word").0, Attendance::Ended);
+        assert_eq!(ask("nonsense", "").0, Attendance::Unknown);
+        Ok(())
+    }
 }

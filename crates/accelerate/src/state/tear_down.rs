@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use accelerate_torch::{ProcessGroup, Store};
 
-use super::presence::{self, Attendance, LEFT, PRESENT};
+use super::presence::{self, LEFT, PRESENT};
 use super::{PartialState, RollCall};
 use crate::Result;
 
@@ -107,14 +107,9 @@ fn wait_for_others(
                 // Rank 0 leaves when all have come, and the store with it.
                 return RollCall::default();
             };
-            let here = |found: &&(usize, Attendance)| found.1 == Attendance::Here;
-            if !answers.iter().any(|found| here(&found)) || waited >= grace {
-                let at_work = answers.iter().filter(here).map(|&(rank, _)| rank).collect();
-                return RollCall {
-                    left: Vec::new(),
-                    at_work,
-                    ..RollCall::of(&answers)
-                };
+            let roll = RollCall::of(&answers);
+            if roll.at_work.is_empty() || waited >= grace {
+                return roll;
             }
         }
         thread::sleep(LOOK.min(grace));

@@ -1,7 +1,8 @@
-use accelerate_torch::{Backend, ReduceOp};
-use tch::{Device, Tensor};
+use accelerate_torch::ReduceOp;
+use tch::Tensor;
 
 use super::PartialState;
+use crate::collectives::{Operation, Watch};
 use crate::{Error, Result};
 
 /// A turn that some ranks take before others.
@@ -29,6 +30,7 @@ pub struct ProcessTurn {
 }
 
 impl ProcessTurn {
+    #[track_caller]
     pub(super) fn begin(state: &PartialState, first: bool) -> Result<Self> {
         if first {
             return Ok(Self {
@@ -44,16 +46,19 @@ impl ProcessTurn {
     /// # Errors
     /// [`Error::TurnFailed`] if another rank that was first did not do its work; as
     /// [`PartialState::wait_for_everyone`].
+    #[track_caller]
     pub fn end(mut self) -> Result<()> {
-        self.first
-            .take()
-            .map_or(Ok(()), |state| agree(&state, None))
+        match self.first.take() {
+            Some(state) => agree(&state, None),
+            None => Ok(()),
+        }
     }
 
     /// Runs `action` in this turn, and ends it.
     ///
     /// # Errors
     /// That of `action`, which the others learn of; as [`end`](Self::end).
+    #[track_caller]
     pub fn run<R>(self, action: impl FnOnce() -> Result<R>) -> Result<R> {
         let done = action()?;
         self.end()?;
@@ -77,17 +82,14 @@ impl Drop for ProcessTurn {
 }
 
 /// The one meeting of a turn: everybody learns which first rank failed, if one did.
+#[track_caller]
 fn agree(state: &PartialState, failed: Option<usize>) -> Result<()> {
-    let Some(group) = state.process_group() else {
+    let Some(watch) = Watch::begin(state, &Operation::new("main_process_first"))? else {
         return Ok(());
     };
-    let device = match group.backend() {
-        Backend::Nccl => state.device(),
-        _ => Device::Cpu,
-    };
     let number = failed.map_or(0, |rank| i64::try_from(rank + 1).unwrap_or(i64::MAX));
-    let flag = Tensor::from_slice(&[number]).f_to_device(device)?;
-    state.explained(group.all_reduce(&flag, ReduceOp::Max))?;
+    let flag = Tensor::from_slice(&[number]).f_to_device(watch.device())?;
+    watch.run(|group| Ok(group.all_reduce(&flag, ReduceOp::Max)?))?;
     match usize::try_from(flag.f_int64_value(&[0])?) {
         Ok(number) if number > 0 => Err(Error::TurnFailed { rank: number - 1 }),
         _ => Ok(()),

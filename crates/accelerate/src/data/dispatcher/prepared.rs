@@ -2,13 +2,13 @@ use std::fmt;
 
 use super::DataLoaderDispatcher;
 use super::source::{BatchSource, Batches};
+use crate::Result;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
 use crate::data::iterable::{IterableDataLoaderShard, IterableDataset};
 use crate::data::loader_state::DataLoaderState;
 use crate::data::shard::DataLoaderShard;
 use crate::data::stack::Stack;
-use crate::{Error, Result};
 
 /// What [`Accelerator::prepare`](crate::Accelerator::prepare) makes of a loader: each rank
 /// reads its own part, or rank 0 reads and deals out.
@@ -25,12 +25,12 @@ pub type PreparedDataLoader<D, C = Stack> = PreparedLoader<DataLoaderShard<D, C>
 /// A prepared [`IterableDataLoader`](crate::data::IterableDataLoader).
 pub type PreparedIterableDataLoader<D, C = Stack> = PreparedLoader<IterableDataLoaderShard<D, C>>;
 
-impl<S> PreparedLoader<S> {
+impl<S: BatchSource> PreparedLoader<S> {
     /// The loader that reads: of this rank's part, or of everything on rank 0.
     pub fn reader(&self) -> &S {
         match self {
             Self::Shard(shard) => shard,
-            Self::Dispatcher(dispatcher) => &dispatcher.source,
+            Self::Dispatcher(dispatcher) => dispatcher.source(),
         }
     }
 
@@ -89,6 +89,30 @@ impl<S: BatchSource> PreparedLoader<S> {
             Self::Dispatcher(dispatcher) => dispatcher.known_len(),
         }
     }
+
+    /// Where the loader stands: how many batches were handed out in its epoch.
+    ///
+    /// # Errors
+    /// Those of reading generators.
+    pub fn state_dict(&self) -> Result<DataLoaderState> {
+        match self {
+            Self::Shard(shard) => shard.state(),
+            Self::Dispatcher(dispatcher) => dispatcher.state_dict(),
+        }
+    }
+
+    /// Makes the next loop go on where `state` was taken: see
+    /// [`DataLoaderShard::load_state_dict`], [`IterableDataLoaderShard::load_state_dict`] and
+    /// [`DataLoaderDispatcher::load_state_dict`].
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`](crate::Error::StateMismatch) if the state is of another loader.
+    pub fn load_state_dict(&self, state: &DataLoaderState) -> Result<()> {
+        match self {
+            Self::Shard(shard) => shard.load_state(state),
+            Self::Dispatcher(dispatcher) => dispatcher.load_state_dict(state),
+        }
+    }
 }
 
 impl<D, C> PreparedLoader<DataLoaderShard<D, C>>
@@ -105,33 +129,6 @@ where
     /// Whether this rank gets no batch.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Where the loader stands: see [`DataLoaderShard::state_dict`].
-    ///
-    /// # Errors
-    /// As there; [`Error::Argument`] for a loader that rank 0 deals out, which has no
-    /// position of this kind.
-    pub fn state_dict(&self) -> Result<DataLoaderState> {
-        self.shard_with_position("state_dict")?.state_dict()
-    }
-
-    /// Makes the next loop go on where `state` was taken: see
-    /// [`DataLoaderShard::load_state_dict`].
-    ///
-    /// # Errors
-    /// As there; [`Error::Argument`] for a loader that rank 0 deals out.
-    pub fn load_state_dict(&self, state: &DataLoaderState) -> Result<()> {
-        self.shard_with_position("load_state_dict")?
-            .load_state_dict(state)
-    }
-
-    fn shard_with_position(&self, operation: &'static str) -> Result<&DataLoaderShard<D, C>> {
-        self.as_shard().ok_or_else(|| Error::Argument {
-            operation,
-            expected: "a loader of which each rank reads its own part".to_owned(),
-            found: "one that rank 0 deals out (`dispatch_batches`)".to_owned(),
-        })
     }
 
     /// The number of samples in one step of all ranks together; `None` if it varies.

@@ -15,6 +15,8 @@ pub(super) struct Reader<'a, B> {
     drop_last: bool,
     /// What a last step is filled up with.
     first: Option<Parcel>,
+    /// Whether the epoch goes on behind its first step.
+    resumed: bool,
     ahead: Option<Result<Parcel>>,
     started: bool,
 }
@@ -25,16 +27,26 @@ impl<'a, B: Tree> Reader<'a, B> {
         take: usize,
         ranks: NonZeroUsize,
         drop_last: bool,
+        first: Option<Parcel>,
     ) -> Self {
         Self {
             batches: Some(batches),
             take,
             ranks: ranks.get(),
             drop_last,
-            first: None,
+            resumed: first.is_some(),
+            first,
             ahead: None,
             started: false,
         }
+    }
+
+    /// The samples of the first step with which a last one is filled up.
+    pub(super) fn first_samples(mut self) -> Result<Option<Parcel>> {
+        if let Some(first) = self.read().transpose()? {
+            self.keep_first(&first)?;
+        }
+        Ok(self.first)
     }
 
     /// Reads steps that nobody gets; an error among them comes with the next step.
@@ -55,7 +67,7 @@ impl<'a, B: Tree> Reader<'a, B> {
     pub(super) fn next_step(&mut self) -> Result<Option<Step>> {
         let first = !self.started;
         let Some(samples) = self.advance().transpose()? else {
-            return match first && !self.drop_last {
+            return match first && !self.drop_last && !self.resumed {
                 true => Err(Error::EmptyDataset),
                 false => Ok(None),
             };
@@ -141,7 +153,7 @@ impl<'a, B: Tree> Reader<'a, B> {
     }
 
     fn keep_first(&mut self, samples: &Parcel) -> Result<()> {
-        if !self.drop_last {
+        if !self.drop_last && self.first.is_none() {
             let count = samples.samples().unwrap_or(0).min(self.ranks);
             self.first = Some(samples.cut(0..count)?);
         }

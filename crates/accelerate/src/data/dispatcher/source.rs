@@ -4,6 +4,7 @@ use crate::Result;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
 use crate::data::iterable::{IterableDataLoaderShard, IterableDataset};
+use crate::data::loader_state::DataLoaderState;
 use crate::data::shard::DataLoaderShard;
 use crate::tree::Tree;
 
@@ -48,6 +49,24 @@ pub trait BatchSource {
     /// # Errors
     /// Those of the generators.
     fn draw_start(&self) -> Result<()>;
+
+    /// Where a loop would stand that begins now, before it draws anything.
+    ///
+    /// # Errors
+    /// Those of the generators.
+    fn beginning(&self) -> Result<DataLoaderState>;
+
+    /// Where the loop over it stands.
+    ///
+    /// # Errors
+    /// Those of the generators.
+    fn state(&self) -> Result<DataLoaderState>;
+
+    /// Makes the next epoch, or [`draw_start`](Self::draw_start), go on where `state` was taken.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`](crate::Error::StateMismatch) if it is of another loader.
+    fn load_state(&self, state: &DataLoaderState) -> Result<()>;
 }
 
 impl<D, C> BatchSource for DataLoaderShard<D, C>
@@ -89,6 +108,18 @@ where
     fn draw_start(&self) -> Result<()> {
         self.draw_base_seed()
     }
+
+    fn beginning(&self) -> Result<DataLoaderState> {
+        self.beginning()
+    }
+
+    fn state(&self) -> Result<DataLoaderState> {
+        self.state_dict()
+    }
+
+    fn load_state(&self, state: &DataLoaderState) -> Result<()> {
+        self.load_state_dict(state)
+    }
 }
 
 impl<D, C> BatchSource for IterableDataLoaderShard<D, C>
@@ -125,5 +156,17 @@ where
 
     fn draw_start(&self) -> Result<()> {
         self.draw_base_seed()
+    }
+
+    fn beginning(&self) -> Result<DataLoaderState> {
+        self.beginning()
+    }
+
+    fn state(&self) -> Result<DataLoaderState> {
+        self.state_dict()
+    }
+
+    fn load_state(&self, state: &DataLoaderState) -> Result<()> {
+        self.load_state_dict(state)
     }
 }

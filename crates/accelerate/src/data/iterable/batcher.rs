@@ -26,6 +26,29 @@ pub(super) struct StreamSource<D, C> {
     pub(super) short: ShortBatch,
 }
 
+/// Who looks on while a stream is read.
+pub(super) trait Watch {
+    /// Whether nobody waits for the samples any more.
+    fn is_cancelled(&self) -> bool;
+    /// Sample `number` of the part is read next.
+    fn reads(&self, number: usize);
+    /// A batch is made of the samples that were read.
+    fn collates(&self);
+}
+
+/// The caller itself reads.
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn reads(&self, _number: usize) {}
+
+    fn collates(&self) {}
+}
+
 /// The batches of one epoch, of all of a stream or of one part.
 pub(super) struct Batcher<'a, D: IterableDataset, C> {
     source: &'a StreamSource<D, C>,
@@ -44,28 +67,27 @@ pub(super) struct Part {
     pub(super) index: usize,
 }
 
-impl Part {
-    pub(super) const WHOLE: Self = Self { num: 1, index: 0 };
-}
-
 impl<'a, D: IterableDataset, C: Collate<D::Item>> Batcher<'a, D, C> {
-    pub(super) fn start(source: &'a StreamSource<D, C>, part: Part) -> Self {
+    /// The batches of a part behind its first `passed_over`, whose samples are not used.
+    pub(super) fn start(source: &'a StreamSource<D, C>, part: Part, passed_over: usize) -> Self {
+        let read = passed_over.saturating_mul(source.batch_size.get());
         Self {
             source,
             part,
             samples: Some(Box::new(Opening {
                 source,
                 part,
+                passed_over: read,
                 samples: None,
             })),
-            read: 0,
+            read,
             collating: false,
         }
     }
 
     /// As `next`, with panics as errors; `None` at the end, and once `stop` says so.
-    pub(super) fn next_guarded(&mut self, stop: impl Fn() -> bool) -> Option<Result<C::Batch>> {
-        let batch = catch_unwind(AssertUnwindSafe(|| self.read_and_collate(&stop)));
+    pub(super) fn next_guarded(&mut self, watch: &dyn Watch) -> Option<Result<C::Batch>> {
+        let batch = catch_unwind(AssertUnwindSafe(|| self.read_and_collate(watch)));
         batch.unwrap_or_else(|panic| Some(Err(self.panicked(panic))))
     }
 
@@ -90,9 +112,9 @@ impl<'a, D: IterableDataset, C: Collate<D::Item>> Batcher<'a, D, C> {
         (self.read.saturating_sub(count)..self.read).collect()
     }
 
-    fn read_and_collate(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<C::Batch>> {
+    fn read_and_collate(&mut self, watch: &dyn Watch) -> Option<Result<C::Batch>> {
         self.collating = false;
-        let items = match self.read_items(stop) {
+        let items = match self.read_items(watch) {
             Ok(items) => items?,
             Err(error) => {
                 self.samples = None;
@@ -100,6 +122,7 @@ impl<'a, D: IterableDataset, C: Collate<D::Item>> Batcher<'a, D, C> {
             }
         };
         self.collating = true;
+        watch.collates();
         let count = items.len();
         let batch = self.source.collate.collate(items);
         Some(batch.map_err(|error| {
@@ -112,13 +135,14 @@ impl<'a, D: IterableDataset, C: Collate<D::Item>> Batcher<'a, D, C> {
     }
 
     /// The samples of the next batch; `None` if there is none.
-    fn read_items(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<Vec<D::Item>>> {
+    fn read_items(&mut self, watch: &dyn Watch) -> Result<Option<Vec<D::Item>>> {
         let size = self.source.batch_size.get();
         let mut items = Vec::with_capacity(size);
         while items.len() < size {
-            if stop() {
+            if watch.is_cancelled() {
                 return Ok(None);
             }
+            watch.reads(self.read);
             let Some(sample) = self.samples.as_mut().and_then(Iterator::next) else {
                 // What has ended is not asked again.
                 self.samples = None;
@@ -154,7 +178,7 @@ impl<D: IterableDataset, C: Collate<D::Item>> Iterator for Batcher<'_, D, C> {
     type Item = Result<C::Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.read_and_collate(&|| false)
+        self.read_and_collate(&Unwatched)
     }
 }
 
@@ -177,6 +201,8 @@ fn sample_error(index: usize, error: Error) -> Error {
 struct Opening<'a, D: IterableDataset, C> {
     source: &'a StreamSource<D, C>,
     part: Part,
+    /// How many samples are left out.
+    passed_over: usize,
     samples: Option<Samples<'a, D::Item>>,
 }
 
@@ -184,9 +210,12 @@ impl<D: IterableDataset, C> Iterator for Opening<'_, D, C> {
     type Item = Result<D::Item>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (source, part) = (self.source, self.part);
+        let (source, Part { num, index }) = (self.source, self.part);
         self.samples
-            .get_or_insert_with(|| open(source, part))
+            .get_or_insert_with(|| match self.passed_over {
+                0 => open(source, self.part),
+                samples => source.dataset.shard_after(num, index, samples),
+            })
             .next()
     }
 }

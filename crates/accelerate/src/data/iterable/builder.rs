@@ -1,6 +1,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use accelerate_torch::Generator;
 
@@ -8,7 +9,9 @@ use super::IterableDataset;
 use super::batcher::{ShortBatch, StreamSource};
 use super::loader::IterableDataLoader;
 use crate::data::collate::Collate;
+use crate::data::crew::Bunk;
 use crate::data::stack::Stack;
+use crate::data::worker::WorkerOptions;
 use crate::{Error, Result};
 
 /// Settings for an [`IterableDataLoader`]; [`build`](Self::build) checks them.
@@ -17,8 +20,7 @@ pub struct IterableDataLoaderBuilder<D, C> {
     collate: C,
     batch_size: usize,
     drop_last: bool,
-    num_workers: usize,
-    prefetch_factor: usize,
+    workers: WorkerOptions,
     generator: Option<Arc<Generator>>,
 }
 
@@ -29,8 +31,7 @@ impl<D: IterableDataset> IterableDataLoaderBuilder<D, Stack> {
             collate: Stack,
             batch_size: 1,
             drop_last: false,
-            num_workers: 0,
-            prefetch_factor: 2,
+            workers: WorkerOptions::default(),
             generator: None,
         }
     }
@@ -59,8 +60,7 @@ impl<D: IterableDataset, C> IterableDataLoaderBuilder<D, C> {
             collate,
             batch_size: self.batch_size,
             drop_last: self.drop_last,
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
+            workers: self.workers,
             generator: self.generator,
         }
     }
@@ -69,14 +69,32 @@ impl<D: IterableDataset, C> IterableDataLoaderBuilder<D, C> {
     /// stream; with 0, which is what is used if not set, the caller's thread does.
     #[must_use]
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.num_workers = num_workers;
+        self.workers.num_workers = num_workers;
         self
     }
 
     /// How many batches each worker makes ahead, 2 if not set.
     #[must_use]
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.prefetch_factor = prefetch_factor;
+        self.workers.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// How long a batch of a worker may be waited for; without end if not set.
+    ///
+    /// A worker that does not deliver in time ends the epoch with
+    /// [`Error::WorkerTimeout`], which names it and what it is reading.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.workers.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether workers stay for the epochs to come instead of being started anew for each;
+    /// off if not set.
+    #[must_use]
+    pub fn persistent_workers(mut self, persistent_workers: bool) -> Self {
+        self.workers.bunk = persistent_workers.then(Bunk::default);
         self
     }
 
@@ -95,10 +113,7 @@ impl<D: IterableDataset, C> IterableDataLoaderBuilder<D, C> {
     where
         C: Collate<D::Item>,
     {
-        nonzero(
-            "IterableDataLoaderBuilder::prefetch_factor",
-            self.prefetch_factor,
-        )?;
+        self.workers.check("IterableDataLoaderBuilder::build")?;
         Ok(IterableDataLoader {
             source: Arc::new(StreamSource {
                 dataset: self.dataset,
@@ -110,8 +125,7 @@ impl<D: IterableDataset, C> IterableDataLoaderBuilder<D, C> {
                     ShortBatch::Keep
                 },
             }),
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
+            workers: self.workers,
             generator: self.generator,
         })
     }
@@ -122,8 +136,7 @@ impl<D, C> fmt::Debug for IterableDataLoaderBuilder<D, C> {
         f.debug_struct("IterableDataLoaderBuilder")
             .field("batch_size", &self.batch_size)
             .field("drop_last", &self.drop_last)
-            .field("num_workers", &self.num_workers)
-            .field("prefetch_factor", &self.prefetch_factor)
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use super::IterableDataset;
 use super::batcher::{Batcher, Part, ShortBatch, StreamSource};
 use super::builder::IterableDataLoaderBuilder;
 use super::rank_stream::shards_natively;
+use super::turns::Turns;
 use super::worker::StreamWorkers;
 use crate::data::collate::Collate;
 use crate::data::stack::Stack;
+use crate::data::worker::WorkerOptions;
 use crate::{Error, Result};
 
 /// Batches of a stream, read in the caller's thread or in worker threads.
@@ -25,9 +28,17 @@ use crate::{Error, Result};
 /// cut is read by one worker instead of once by each.
 pub struct IterableDataLoader<D, C = Stack> {
     pub(super) source: Arc<StreamSource<D, C>>,
-    pub(super) num_workers: usize,
-    pub(super) prefetch_factor: usize,
+    pub(super) workers: WorkerOptions,
     pub(super) generator: Option<Arc<Generator>>,
+}
+
+/// Where in an epoch a loop over a stream starts, and what seeds its workers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Start {
+    /// `None` at the first batch.
+    pub(super) turns: Option<Turns>,
+    /// `None` draws one.
+    pub(super) base_seed: Option<u64>,
 }
 
 impl<D: IterableDataset> IterableDataLoader<D, Stack> {
@@ -79,8 +90,14 @@ impl<D: IterableDataset, C: Collate<D::Item>> IterableDataLoader<D, C> {
 
     /// The number of threads that read: no more than there are parts.
     fn workers(&self) -> usize {
-        self.num_workers
+        self.workers
+            .num_workers
             .min(self.source.dataset.num_shards().max(1))
+    }
+
+    /// In how many parts the stream is read.
+    pub(super) fn readers(&self) -> usize {
+        self.workers().max(1)
     }
 
     /// Draws the number that seeds the workers; drawn without workers too, so
@@ -102,20 +119,33 @@ where
 {
     /// Starts an epoch; a failure to start is the first item.
     pub fn iter(&self) -> IterableDataLoaderIter<'_, D, C> {
-        let reader = self.reader();
+        self.iter_from(Start::default())
+    }
+
+    /// Starts an epoch at a place of one's choice.
+    pub(super) fn iter_from(&self, start: Start) -> IterableDataLoaderIter<'_, D, C> {
+        let turns = start.turns.unwrap_or_else(|| Turns::begin(self.workers()));
+        let base_seed = start.base_seed.map_or_else(|| self.base_seed(), Ok);
+        let reader = base_seed.and_then(|seed| self.reader(&turns, seed));
         IterableDataLoaderIter {
             reader: reader.unwrap_or_else(|error| Reader::Failed(Some(error))),
         }
     }
 
-    fn reader(&self) -> Result<Reader<'_, D, C>> {
-        let base_seed = self.base_seed()?;
-        let workers = self.workers();
-        if workers == 0 {
-            return Ok(Reader::Here(Batcher::start(&self.source, Part::WHOLE)));
+    /// The parts are those of `turns`, whatever the number of workers: a loop that goes on
+    /// keeps its order.
+    fn reader(&self, turns: &Turns, base_seed: u64) -> Result<Reader<'_, D, C>> {
+        if self.workers.num_workers > 0 {
+            return StreamWorkers::start(&self.source, turns, &self.workers, base_seed)
+                .map(Reader::Workers);
         }
-        StreamWorkers::start(&self.source, workers, self.prefetch_factor, base_seed)
-            .map(Reader::Workers)
+        let num = turns.parts.len();
+        let part = |index: usize| {
+            let passed_over = turns.parts.get(index).copied().unwrap_or_default();
+            let part = Part { num, index };
+            (index, Batcher::start(&*self.source, part, passed_over))
+        };
+        Ok(Reader::Here(turns.order().into_iter().map(part).collect()))
     }
 }
 
@@ -137,36 +167,70 @@ impl<D, C> fmt::Debug for IterableDataLoader<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IterableDataLoader")
             .field("batch_size", &self.source.batch_size)
-            .field("num_workers", &self.num_workers)
-            .field("prefetch_factor", &self.prefetch_factor)
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }
 
 /// The batches of one epoch of an [`IterableDataLoader`].
-pub struct IterableDataLoaderIter<'a, D: IterableDataset, C: Collate<D::Item>> {
+pub struct IterableDataLoaderIter<'a, D: IterableDataset, C: Collate<D::Item>>
+where
+    C::Batch: 'static,
+{
     reader: Reader<'a, D, C>,
 }
 
-enum Reader<'a, D: IterableDataset, C: Collate<D::Item>> {
+enum Reader<'a, D: IterableDataset, C: Collate<D::Item>>
+where
+    C::Batch: 'static,
+{
     Failed(Option<Error>),
-    Here(Batcher<'a, D, C>),
+    /// The parts in the order of their turns.
+    Here(VecDeque<(usize, Batcher<'a, D, C>)>),
     Workers(StreamWorkers<C::Batch>),
 }
 
-impl<D: IterableDataset, C: Collate<D::Item>> Iterator for IterableDataLoaderIter<'_, D, C> {
-    type Item = Result<C::Batch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl<D, C> IterableDataLoaderIter<'_, D, C>
+where
+    D: IterableDataset,
+    C: Collate<D::Item>,
+    C::Batch: 'static,
+{
+    /// The next batch, with the part that it is of.
+    pub(super) fn next_of_part(&mut self) -> Option<(usize, Result<C::Batch>)> {
         match &mut self.reader {
-            Reader::Failed(error) => error.take().map(Err),
-            Reader::Here(batches) => batches.next(),
-            Reader::Workers(workers) => workers.next(),
+            Reader::Failed(error) => Some((0, Err(error.take()?))),
+            Reader::Here(parts) => {
+                while let Some((part, mut batches)) = parts.pop_front() {
+                    if let Some(batch) = batches.next() {
+                        parts.push_back((part, batches));
+                        return Some((part, batch));
+                    }
+                }
+                None
+            }
+            Reader::Workers(workers) => workers.next_of_part(),
         }
     }
 }
 
-impl<D: IterableDataset, C: Collate<D::Item>> fmt::Debug for IterableDataLoaderIter<'_, D, C> {
+impl<D, C> Iterator for IterableDataLoaderIter<'_, D, C>
+where
+    D: IterableDataset,
+    C: Collate<D::Item>,
+    C::Batch: 'static,
+{
+    type Item = Result<C::Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_of_part().map(|(_, batch)| batch)
+    }
+}
+
+impl<D: IterableDataset, C: Collate<D::Item>> fmt::Debug for IterableDataLoaderIter<'_, D, C>
+where
+    C::Batch: 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IterableDataLoaderIter")
             .finish_non_exhaustive()

@@ -5,9 +5,11 @@ mod builder;
 mod dataset_shard;
 mod loader;
 mod lock_step;
+mod position;
 mod prepared;
 mod rank_stream;
 mod refill;
+mod turns;
 mod worker;
 
 use std::fmt;
@@ -21,6 +23,7 @@ pub use builder::IterableDataLoaderBuilder;
 pub use dataset_shard::{IterableDatasetShard, IterableLayout};
 pub use loader::{IterableDataLoader, IterableDataLoaderIter};
 pub use prepared::{IterableDataLoaderShard, IterableDataLoaderShardIter};
+pub(super) use turns::StreamProgress;
 
 /// The samples of one epoch, in order; reading them may fail.
 pub type Samples<'a, T> = Box<dyn Iterator<Item = Result<T>> + 'a>;
@@ -78,6 +81,23 @@ pub trait IterableDataset: Send + Sync {
             found: format!("none for part {index} of {num}"),
         })))
     }
+
+    /// Starts reading one of `num` parts behind its first `samples` samples.
+    ///
+    /// For loops that go on where another one was stopped. Unless written, the samples are
+    /// read and dropped: a data set that can jump to a place should.
+    fn shard_after(&self, num: usize, index: usize, samples: usize) -> Samples<'_, Self::Item> {
+        let mut rest = self.shard(num, index);
+        for _ in 0..samples {
+            match rest.next() {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Box::new(std::iter::once(Err(error))),
+                // What has ended is not asked again.
+                None => return Box::new(std::iter::empty()),
+            }
+        }
+        rest
+    }
 }
 
 macro_rules! iterable_behind_pointer {
@@ -107,6 +127,15 @@ macro_rules! iterable_behind_pointer {
 
             fn shard(&self, num: usize, index: usize) -> Samples<'_, D::Item> {
                 (**self).shard(num, index)
+            }
+
+            fn shard_after(
+                &self,
+                num: usize,
+                index: usize,
+                samples: usize,
+            ) -> Samples<'_, D::Item> {
+                (**self).shard_after(num, index, samples)
             }
         }
     )*};

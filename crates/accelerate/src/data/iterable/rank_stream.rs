@@ -113,4 +113,20 @@ impl<D: IterableDataset> IterableDataset for RankStream<D> {
             Self::Slices(shard) => shard.shard(num, index),
         }
     }
+
+    fn shard_after(&self, num: usize, index: usize, samples: usize) -> Samples<'_, D::Item> {
+        match self {
+            Self::Whole(dataset) => dataset.shard_after(num, index, samples),
+            Self::Part {
+                dataset,
+                num_processes,
+                process_index,
+            } => dataset.shard_after(
+                num * num_processes,
+                process_index + num_processes * index,
+                samples,
+            ),
+            Self::Slices(shard) => shard.shard_after(num, index, samples),
+        }
+    }
 }

@@ -1,103 +1,114 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::IterableDataset;
-use super::batcher::{Batcher, Part, StreamSource};
+use super::batcher::{Batcher, Part, StreamSource, Watch};
+use super::turns::Turns;
 use crate::data::collate::Collate;
-use crate::data::worker::{WorkerInfo, become_worker};
+use crate::data::crew::{Bench, Crew, OnDuty};
+use crate::data::worker::{WorkerInfo, WorkerOptions, become_worker};
 use crate::{Error, Result};
+
+/// The part of an epoch that one worker reads.
+#[derive(Debug)]
+pub(super) struct PartTask {
+    info: WorkerInfo,
+    passed_over: usize,
+}
 
 /// The worker threads of one epoch over a stream.
 ///
 /// Each reads a part of its own and makes batches of it; batches are handed out in turn,
-/// one of each worker. A worker whose part has ended is left out. Dropping this makes the
-/// workers stop after the sample at hand and waits for them.
-pub(super) struct StreamWorkers<B> {
+/// one of each worker. A worker whose part has ended is left out.
+pub(super) struct StreamWorkers<B: 'static> {
     /// In the order in which their next batches are handed out.
-    made: VecDeque<Receiver<Result<B>>>,
-    threads: Vec<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
+    order: VecDeque<usize>,
+    workers: OnDuty<PartTask, B>,
+    timeout: Option<Duration>,
 }
 
 impl<B: Send + 'static> StreamWorkers<B> {
-    /// Starts `num_workers` threads, each up to `prefetch_factor` batches ahead.
+    /// Starts one thread for each part, each up to `prefetch_factor` batches ahead, where
+    /// `turns` says.
     pub(super) fn start<D, C>(
         source: &Arc<StreamSource<D, C>>,
-        num_workers: usize,
-        prefetch_factor: usize,
+        turns: &Turns,
+        options: &WorkerOptions,
         base_seed: u64,
     ) -> Result<Self>
     where
         D: IterableDataset + 'static,
         C: Collate<D::Item, Batch = B> + 'static,
     {
-        let mut workers = Self {
-            made: VecDeque::with_capacity(num_workers),
-            threads: Vec::with_capacity(num_workers),
-            stop: Arc::default(),
-        };
-        for id in 0..num_workers {
+        let num_workers = turns.parts.len();
+        let workers = OnDuty::call(options.bunk.as_ref(), num_workers, || {
+            let source = Arc::clone(source);
+            Crew::start(num_workers, options.prefetch_factor, move |task, bench| {
+                work(&source, &task, bench);
+            })
+        })?;
+        for (id, &passed_over) in turns.parts.iter().enumerate() {
             let info = WorkerInfo {
                 id,
                 num_workers,
                 seed: base_seed.wrapping_add(id as u64),
             };
-            let (outbox, made) = sync_channel(prefetch_factor);
-            let (source, stop) = (Arc::clone(source), Arc::clone(&workers.stop));
-            let thread = thread::Builder::new()
-                .name(format!("data-worker-{id}"))
-                .spawn(move || work(&source, info, &outbox, &stop))
-                .map_err(|source| Error::WorkerStart { worker: id, source })?;
-            workers.made.push_back(made);
-            workers.threads.push(thread);
+            workers.give(id, PartTask { info, passed_over });
         }
-        Ok(workers)
+        Ok(Self {
+            order: turns.order(),
+            workers,
+            timeout: options.timeout,
+        })
     }
-}
 
-fn work<D: IterableDataset, C: Collate<D::Item>>(
-    source: &StreamSource<D, C>,
-    info: WorkerInfo,
-    outbox: &SyncSender<Result<C::Batch>>,
-    stop: &AtomicBool,
-) {
-    become_worker(info);
-    let part = Part {
-        num: info.num_workers,
-        index: info.id,
-    };
-    let mut batches = Batcher::start(source, part);
-    while let Some(batch) = batches.next_guarded(|| stop.load(Ordering::Relaxed)) {
-        if outbox.send(batch).is_err() {
-            return;
-        }
-    }
-}
-
-impl<B> Iterator for StreamWorkers<B> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some(made) = self.made.pop_front() {
-            if let Ok(batch) = made.recv() {
-                self.made.push_back(made);
-                return Some(batch);
+    /// The next batch, with the part that it is of.
+    pub(super) fn next_of_part(&mut self) -> Option<(usize, Result<B>)> {
+        while let Some(part) = self.order.pop_front() {
+            let Some(batch) = self.workers.take(part, self.timeout) else {
+                continue;
+            };
+            match batch {
+                // Nothing comes in order after a batch that does not come.
+                Err(Error::WorkerTimeout { .. }) => self.order.clear(),
+                _ => self.order.push_back(part),
             }
+            return Some((part, batch));
         }
         None
     }
 }
 
-impl<B> Drop for StreamWorkers<B> {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // A worker that waits for room in its queue wakes up when nobody listens any more.
-        self.made.clear();
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
+fn work<D: IterableDataset, C: Collate<D::Item>>(
+    source: &StreamSource<D, C>,
+    task: &PartTask,
+    bench: &Bench<'_, C::Batch>,
+) {
+    become_worker(task.info);
+    let part = Part {
+        num: task.info.num_workers,
+        index: task.info.id,
+    };
+    let mut batches = Batcher::start(source, part, task.passed_over);
+    while let Some(batch) = batches.next_guarded(bench) {
+        if !bench.hand_over(batch) {
+            return;
         }
+    }
+    bench.end();
+}
+
+impl<B> Watch for Bench<'_, B> {
+    fn is_cancelled(&self) -> bool {
+        Bench::is_cancelled(self)
+    }
+
+    fn reads(&self, number: usize) {
+        self.doing.reads(number);
+    }
+
+    fn collates(&self) {
+        self.doing.collates();
     }
 }

@@ -126,18 +126,27 @@ impl Joinable for DataParallel {
 
     fn mirror_step(&self) -> Result<()> {
         self.join.set(Role::Finished);
-        self.sync_buffers()?;
-        let syncs = self.any(false)?;
-        self.synced_before.set(syncs);
+        let syncs = self.pass("forward", |_| {
+            self.sync_buffers()?;
+            let syncs = self.any(false)?;
+            self.synced_before.set(syncs);
+            if syncs {
+                self.reducer.rebuild_buckets()?;
+            }
+            Ok(syncs)
+        })?;
         if syncs {
-            self.reducer.rebuild_buckets()?;
-            self.without_gradients(|| self.reduce_nothing())?;
+            self.pass("backward", |_| {
+                self.without_gradients(|| self.reduce_nothing())
+            })?;
         }
         Ok(())
     }
 
     fn take_last_finished(&self, last: bool) -> Result<()> {
-        let root = self.highest_rank(last)?;
-        self.send_from(root)
+        self.pass("end of join", |_| {
+            let root = self.highest_rank(last)?;
+            self.send_from(root)
+        })
     }
 }
