@@ -110,12 +110,16 @@ fn resume(probe: &mut Probe<'_>) -> Result<(), Failure> {
     for training in [&mut running, &mut resumed] {
         training.step(probe, &accelerator, 3)?;
     }
-    probe.equal(
+    // In its first step a model sends its gradients in another order than later, and a sum of
+    // more than two depends on the place in what is sent.
+    let tolerance = if probe.world() > 2 { 1e-6 } else { 0.0 };
+    let (expected, found) = (running.model.values()?, resumed.model.values()?);
+    probe.close(
         "parameters after the next step",
-        values(&running.model.values()?)?,
-        values(&resumed.model.values()?)?,
-    );
-    Ok(())
+        &expected,
+        &found,
+        tolerance,
+    )
 }
 
 struct Training {
