@@ -81,7 +81,7 @@ fn model(architecture: &str, config: &Value) -> Recorded {
                 logits: output.logits,
             })
         }),
-        other => panic!("{other}"),
+        other => unreachable!("{other}"),
     }
 }
 

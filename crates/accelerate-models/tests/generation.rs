@@ -35,7 +35,7 @@ fn model(recording: &Value, name: &str) -> Box<dyn GenerativeModel> {
     match model["architecture"].as_str().unwrap() {
         "GPT2LMHeadModel" => build::<GPT2LMHeadModel>(&model["config"], spread),
         "LlamaForCausalLM" => build::<LlamaForCausalLM>(&model["config"], spread),
-        other => panic!("{other}"),
+        other => unreachable!("{other}"),
     }
 }
 
