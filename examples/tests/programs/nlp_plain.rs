@@ -13,7 +13,7 @@ const PLAIN: &str = env!("CARGO_BIN_EXE_nlp_plain");
 fn losses(place: &Workplace, program: Program, name: &str) -> (Vec<f64>, String) {
     let bench = place.path(name);
     let done = program
-        .args(["--epochs", "2", "--bench-json"])
+        .args(["--epochs", "8", "--bench-json"])
         .args([&bench])
         .run();
     done.assert_code(0);
@@ -36,14 +36,12 @@ fn both_forms_learn_alike_and_save_a_model() {
     assert_eq!(plain.len(), accelerated.len());
     // The same first weights; the order of the samples is drawn in other ways.
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
-    let half = plain.len() / 2;
-    assert!(
-        mean(&plain[half..]) < 0.8 * mean(&plain[..half]),
-        "{plain:?}"
-    );
-    let gap = mean(&plain) - mean(&accelerated);
-    assert!(gap.abs() < 0.2, "{plain:?} {accelerated:?}");
-    assert_eq!(told.matches("on 7 held-out snippets").count(), 2, "{told}");
+    let quarter = plain.len() / 4;
+    for losses in [plain, accelerated] {
+        let (first, last) = (&losses[..quarter], &losses[3 * quarter..]);
+        assert!(mean(last) < mean(first) / 2.0, "{losses:?}");
+    }
+    assert_eq!(told.matches("on 7 held-out snippets").count(), 8, "{told}");
     let again = Program::new(nlp(), &place.path("logs"))
         .args(place.job())
         .args(["--model".as_ref(), folder.as_os_str()])

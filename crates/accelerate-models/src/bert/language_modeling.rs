@@ -273,7 +273,7 @@ impl PretrainedModel for BertForPreTraining {
     type Config = BertConfig;
 
     const CHECKPOINT: Checkpoint = Checkpoint::new("bert")
-        .with_heads(&["cls", "bert.pooler"])
+        .with_heads(&["cls.predictions", "cls.seq_relationship", "bert.pooler"])
         .with_ignored(&["classifier.", "qa_outputs.", "embeddings.position_ids"])
         .with_renamed_ends(RENAMED_ENDS);
     const PARTS: &'static [&'static str] = &["bert"];

@@ -33,7 +33,8 @@ impl Checkpoint {
         }
     }
 
-    /// Members of the model (dotted names) that a checkpoint may lack; they are then new.
+    /// Members of the model (dotted names) that a checkpoint may lack; they are then new. One of
+    /// which it has a part is damaged, and not new.
     #[must_use]
     pub const fn with_heads(self, heads: &'static [&'static str]) -> Self {
         Self { heads, ..self }
@@ -83,10 +84,11 @@ impl Checkpoint {
     pub fn load(&self, model: &dyn Module, weights: &Weights) -> accelerate::Result<LoadReport> {
         let own = names(model);
         let rename = |name: &str| self.name_for(name, &own);
-        let options = self.heads.iter().fold(
-            LoadOptions::strict().with_rename(&rename),
-            |options, head| options.with_optional(*head),
-        );
+        let found: HashSet<String> = weights.names().filter_map(rename).collect();
+        let is_absent = |head: &&&str| !found.iter().any(|name| is_below(name, head));
+        let absent = self.heads.iter().filter(is_absent);
+        let strict = LoadOptions::strict().with_rename(&rename);
+        let options = absent.fold(strict, |options, head| options.with_optional(*head));
         let report = load_weights(model, weights, &options)?;
         tell(&report, model.class_name(), weights.path());
         Ok(report)
@@ -139,6 +141,11 @@ fn replaced_part(name: String, (old, new): &(&str, &str)) -> String {
         Some((at, _)) => format!("{}{new}{}", &name[..at], &name[at + old.len()..]),
         None => name,
     }
+}
+
+fn is_below(name: &str, member: &str) -> bool {
+    name.strip_prefix(member)
+        .is_some_and(|rest| rest.starts_with('.'))
 }
 
 fn tell(report: &LoadReport, class: &str, path: &Path) {
