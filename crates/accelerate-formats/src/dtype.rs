@@ -56,10 +56,12 @@ pub enum Dtype {
     I64,
     /// Unsigned 64-bit integer.
     U64,
+    /// Complex number of two IEEE doubles. Files of PyTorch have it, safetensors files do not.
+    C128,
 }
 
 impl Dtype {
-    /// Every type, in declaration order.
+    /// Every type of the safetensors format, in declaration order.
     pub const ALL: [Self; 22] = [
         Self::Bool,
         Self::F4,
@@ -96,6 +98,7 @@ impl Dtype {
             Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 16,
             Self::I32 | Self::U32 | Self::F32 => 32,
             Self::C64 | Self::F64 | Self::I64 | Self::U64 => 64,
+            Self::C128 => 128,
         }
     }
 
@@ -104,9 +107,15 @@ impl Dtype {
     pub const fn alignment(self) -> usize {
         match self {
             Self::C64 => 4,
+            Self::C128 => 8,
             other if other.size_in_bits() < 8 => 1,
             other => other.size_in_bits() / 8,
         }
+    }
+
+    /// The bytes of one part of a number, which is what turns around with the byte order.
+    pub(crate) const fn component_bytes(self) -> usize {
+        self.alignment()
     }
 
     /// The size in bits of a whole tensor of this shape, or `None` where it does not fit a `usize`.
@@ -119,7 +128,7 @@ impl Dtype {
             .checked_mul(self.size_in_bits())
     }
 
-    /// The name as safetensors files spell it.
+    /// The name as safetensors files spell it, or would.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "BOOL",
@@ -144,12 +153,48 @@ impl Dtype {
             Self::F64 => "F64",
             Self::I64 => "I64",
             Self::U64 => "U64",
+            Self::C128 => "C128",
         }
     }
 
-    /// The same type in the vocabulary of the `safetensors` crate.
-    pub(crate) const fn to_file(self) -> FileDtype {
-        match self {
+    /// The name as PyTorch spells it, without `torch.`, where it has the type as a whole number of
+    /// bytes for each element.
+    pub const fn torch_name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Bool => "bool",
+            Self::U8 => "uint8",
+            Self::I8 => "int8",
+            Self::F8E5m2 => "float8_e5m2",
+            Self::F8E4m3 => "float8_e4m3fn",
+            Self::F8E8m0 => "float8_e8m0fnu",
+            Self::F8E4m3Fnuz => "float8_e4m3fnuz",
+            Self::F8E5m2Fnuz => "float8_e5m2fnuz",
+            Self::I16 => "int16",
+            Self::U16 => "uint16",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+            Self::I32 => "int32",
+            Self::U32 => "uint32",
+            Self::F32 => "float32",
+            Self::C64 => "complex64",
+            Self::F64 => "float64",
+            Self::I64 => "int64",
+            Self::U64 => "uint64",
+            Self::C128 => "complex128",
+            Self::F4 | Self::F6E2m3 | Self::F6E3m2 => return None,
+        })
+    }
+
+    /// The type that PyTorch gives this name, with or without `torch.`.
+    pub fn from_torch_name(name: &str) -> Option<Self> {
+        let name = name.strip_prefix("torch.").unwrap_or(name);
+        let mut all = Self::ALL.into_iter().chain([Self::C128]);
+        all.find(|dtype| dtype.torch_name() == Some(name))
+    }
+
+    /// The same type in the vocabulary of the `safetensors` crate, where that has it.
+    pub(crate) const fn to_file(self) -> Option<FileDtype> {
+        Some(match self {
             Self::Bool => FileDtype::BOOL,
             Self::F4 => FileDtype::F4,
             Self::F6E2m3 => FileDtype::F6_E2M3,
@@ -172,7 +217,8 @@ impl Dtype {
             Self::F64 => FileDtype::F64,
             Self::I64 => FileDtype::I64,
             Self::U64 => FileDtype::U64,
-        }
+            Self::C128 => return None,
+        })
     }
 }
 
@@ -213,9 +259,11 @@ mod tests {
     #[test]
     fn agrees_with_the_safetensors_crate() {
         for dtype in Dtype::ALL {
-            assert_eq!(dtype.name(), dtype.to_file().to_string());
-            assert_eq!(dtype.size_in_bits(), dtype.to_file().bitsize());
+            let theirs = dtype.to_file().unwrap();
+            assert_eq!(dtype.name(), theirs.to_string());
+            assert_eq!(dtype.size_in_bits(), theirs.bitsize());
         }
+        assert_eq!(Dtype::C128.to_file(), None);
         assert!(Dtype::ALL.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(
             Dtype::ALL
@@ -228,7 +276,15 @@ mod tests {
     fn names_read_back() {
         for dtype in Dtype::ALL {
             assert_eq!(dtype.name().parse(), Ok(dtype));
+            if let Some(name) = dtype.torch_name() {
+                assert_eq!(Dtype::from_torch_name(name), Some(dtype));
+            }
         }
+        assert_eq!(
+            Dtype::from_torch_name("torch.complex128"),
+            Some(Dtype::C128)
+        );
+        assert_eq!(Dtype::from_torch_name("quint8"), None);
     }
 
     #[test]
@@ -255,8 +311,8 @@ mod tests {
     #[test]
     fn alignment_is_that_of_one_part() {
         assert_eq!(
-            [Dtype::F4, Dtype::F16, Dtype::C64, Dtype::F64].map(Dtype::alignment),
-            [1, 2, 4, 8]
+            [Dtype::F4, Dtype::F16, Dtype::C64, Dtype::F64, Dtype::C128].map(Dtype::alignment),
+            [1, 2, 4, 8, 8]
         );
     }
 }

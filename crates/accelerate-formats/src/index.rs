@@ -134,7 +134,7 @@ fn stated_size(metadata: &str) -> Option<u64> {
 }
 
 /// Whether joining the name to a folder can only give a file in that folder, on any system.
-fn is_plain_name(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', ':', '\0'])
 }
 

@@ -127,6 +127,22 @@ impl MappedBytes {
         Self { file, range }
     }
 
+    /// A part of these bytes, or `None` where the range leaves them.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        self.get(range.clone())?;
+        let begin = self.range.start;
+        Some(Self {
+            file: Arc::clone(&self.file),
+            range: begin + range.start..begin + range.end,
+        })
+    }
+
+    /// All bytes of a file.
+    pub fn whole(file: Arc<MappedFile>) -> Self {
+        let range = 0..file.len();
+        Self { file, range }
+    }
+
     /// The file the bytes lie in.
     pub fn file(&self) -> &Arc<MappedFile> {
         &self.file

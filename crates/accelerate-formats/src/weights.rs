@@ -1,33 +1,45 @@
 //! A file, an index or a folder of weights behind one interface.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, IndexFault, MissingTensor, Result};
 use crate::index::ShardIndex;
-use crate::safetensors::{SafetensorsFile, TensorSlice, nearest};
+use crate::mmap::MappedFile;
+use crate::safetensors::{Metadata, SafetensorsFile, nearest};
+use crate::tensor::StoredTensor;
+use crate::torch::{self, TorchFile};
 
 /// The file of weights that are in one piece.
 pub const SINGLE_FILE: &str = "model.safetensors";
 /// The index of weights that are in several pieces.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// How the name of any index of safetensors files ends.
-const INDEX_ENDING: &str = ".safetensors.index.json";
-/// How the names of torch pickles end.
-const PICKLE_ENDINGS: [&str; 5] = ["bin", "pt", "pth", "ckpt", "pkl"];
+/// The torch file of weights that are in one piece.
+pub const TORCH_SINGLE_FILE: &str = "pytorch_model.bin";
+/// The index of weights that are in several torch files.
+pub const TORCH_INDEX_FILE: &str = "pytorch_model.bin.index.json";
+/// How the name of any index ends.
+const INDEX_ENDING: &str = ".index.json";
+/// How the names of torch files end.
+const TORCH_ENDINGS: [&str; 5] = ["bin", "pt", "pth", "ckpt", "pkl"];
 /// How many names of a folder an error keeps.
 const NAMES_KEPT: usize = 64;
 
-/// The weights of a model, in one file or in several.
+/// The weights of a model, in one file or in several, of safetensors or of PyTorch.
 ///
 /// All files are mapped and checked on opening; data comes from disk when it is first touched.
 #[derive(Debug)]
 pub struct Weights {
     path: PathBuf,
-    files: Vec<SafetensorsFile>,
+    files: Vec<WeightFile>,
+    /// The tensors of each file, in the order of the data.
+    tensors: Vec<Vec<(String, StoredTensor)>>,
     /// File by file and, within each, in the order of the data.
     order: Vec<Place>,
     by_name: HashMap<String, Place>,
+    /// Second names of tensors, and the names they are stored under.
+    aliases: BTreeMap<String, String>,
 }
 
 /// The number of a file and of a tensor in it.
@@ -37,23 +49,89 @@ struct Place {
     tensor: usize,
 }
 
+/// One file of weights, without its tensors.
+#[derive(Debug)]
+pub struct WeightFile {
+    path: PathBuf,
+    metadata: Option<Metadata>,
+}
+
+impl WeightFile {
+    /// Where the file was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text in the header of a safetensors file; none for a torch file.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    /// Whether it is a file of `torch.save`.
+    pub fn is_torch(&self) -> bool {
+        self.metadata.is_none()
+    }
+}
+
+/// A tensor of some weights and its name.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightTensor<'a> {
+    file: &'a WeightFile,
+    name: &'a str,
+    tensor: &'a StoredTensor,
+}
+
+impl<'a> WeightTensor<'a> {
+    /// The name of the tensor.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The file that holds it.
+    pub fn file(&self) -> &'a WeightFile {
+        self.file
+    }
+
+    /// The tensor, for as long as the weights live.
+    pub fn stored(&self) -> &'a StoredTensor {
+        self.tensor
+    }
+}
+
+impl Deref for WeightTensor<'_> {
+    type Target = StoredTensor;
+
+    fn deref(&self) -> &StoredTensor {
+        self.tensor
+    }
+}
+
+/// A file that was opened, with its tensors.
+struct Opened {
+    file: WeightFile,
+    tensors: Vec<(String, StoredTensor)>,
+}
+
 impl Weights {
-    /// Opens the weights at `path`: a safetensors file, an index (`*.json`), or a folder.
+    /// Opens the weights at `path`: a safetensors file, a torch file, an index (`*.json`), or a
+    /// folder.
     ///
-    /// In a folder it looks for [`SINGLE_FILE`], then [`INDEX_FILE`], then the only other
-    /// index of safetensors files.
+    /// In a folder it looks for [`TORCH_SINGLE_FILE`], then [`SINGLE_FILE`], then [`INDEX_FILE`],
+    /// then the only other file whose name ends in `.index.json`.
+    ///
+    /// What a file is, its first bytes tell, unless its name ends in `.safetensors`.
     ///
     /// A tensor that lies in a file of the index without being named there belongs to the
     /// weights too, as long as only one file has it.
     ///
     /// # Errors
-    /// [`Error::NoWeights`], [`Error::ManyIndexes`] or [`Error::TorchPickle`] if a folder does not
-    /// say what to read, [`Error::Index`] with all files or all tensors that are missing, and
-    /// the errors of [`SafetensorsFile::open`] and [`ShardIndex::read`].
+    /// [`Error::NoWeights`] or [`Error::ManyIndexes`] if a folder does not say what to read,
+    /// [`Error::Index`] with all files or all tensors that are missing, and the errors of
+    /// [`SafetensorsFile::open`], [`TorchFile::into_state_dict`] and [`ShardIndex::read`].
     ///
     /// # Source
-    /// `load_checkpoint_in_model`. Differs: torch pickles are not read, so safetensors files
-    /// are taken where both are there.
+    /// `load_checkpoint_in_model`. Differs: where a folder has several indexes and one is
+    /// [`INDEX_FILE`], that one is read and it is no error.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = std::fs::metadata(path).map_err(|source| Error::Open {
@@ -70,29 +148,16 @@ impl Weights {
     }
 
     fn open_file(path: &Path) -> Result<Self> {
-        if is_pickle(path) {
-            return Err(Error::TorchPickle {
-                path: path.to_owned(),
-            });
-        }
         if has_extension(path, &["json"]) {
             return Self::open_index(&ShardIndex::read(path)?);
         }
-        let file = SafetensorsFile::open(path)?;
-        let order: Vec<Place> = (0..file.len())
-            .map(|tensor| Place { file: 0, tensor })
+        let opened = open_one(path)?;
+        let names = opened.tensors.iter().map(|(name, _)| name.clone());
+        let by_name: HashMap<String, Place> = names
+            .enumerate()
+            .map(|(tensor, name)| (name, Place { file: 0, tensor }))
             .collect();
-        let by_name = file
-            .names()
-            .map(str::to_owned)
-            .zip(order.iter().copied())
-            .collect();
-        Ok(Self {
-            path: path.to_owned(),
-            files: vec![file],
-            order,
-            by_name,
-        })
+        Ok(Self::new(path, vec![opened], by_name))
     }
 
     fn open_index(index: &ShardIndex) -> Result<Self> {
@@ -107,17 +172,28 @@ impl Weights {
         if !missing.is_empty() {
             return Err(refused(IndexFault::ShardsMissing { shards: missing }));
         }
-        let open = |shard: &&str| open_shard(&folder.join(shard));
+        let open = |shard: &&str| open_one(&folder.join(shard));
         let files = shards.iter().map(open).collect::<Result<Vec<_>>>()?;
         let by_name = place_all(index, &shards, &files).map_err(refused)?;
+        Ok(Self::new(index.path(), files, by_name))
+    }
+
+    fn new(path: &Path, opened: Vec<Opened>, by_name: HashMap<String, Place>) -> Self {
         let mut order: Vec<Place> = by_name.values().copied().collect();
         order.sort_by_key(|place| (place.file, place.tensor));
-        Ok(Self {
-            path: index.path().to_owned(),
+        let aliases = aliases(&opened, &by_name);
+        let (files, tensors) = opened
+            .into_iter()
+            .map(|Opened { file, tensors }| (file, tensors))
+            .unzip();
+        Self {
+            path: path.to_owned(),
             files,
+            tensors,
             order,
             by_name,
-        })
+            aliases,
+        }
     }
 
     /// What was opened: a file, an index or a folder.
@@ -126,14 +202,14 @@ impl Weights {
     }
 
     /// The files, sorted by name.
-    pub fn files(&self) -> &[SafetensorsFile] {
+    pub fn files(&self) -> &[WeightFile] {
         &self.files
     }
 
     /// All tensors, file by file and in the order of their data.
     ///
     /// Reading in this order goes through every file once, from front to back.
-    pub fn tensors(&self) -> impl Iterator<Item = TensorSlice<'_>> {
+    pub fn tensors(&self) -> impl Iterator<Item = WeightTensor<'_>> {
         self.order.iter().filter_map(|&place| self.at(place))
     }
 
@@ -142,11 +218,23 @@ impl Weights {
         self.tensors().map(|tensor| tensor.name())
     }
 
+    /// Second names of tied tensors that the files list, each with the name its tensor is stored
+    /// under, sorted.
+    ///
+    /// Whoever writes safetensors files stores one of several tied tensors and lists the other
+    /// names in the metadata, as the `safetensors` package does. [`get`](Self::get) knows them, and
+    /// [`names`](Self::names) leaves them out. A torch file holds every name itself.
+    pub fn aliases(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.aliases
+            .iter()
+            .map(|(alias, stored)| (alias.as_str(), stored.as_str()))
+    }
+
     /// The tensor of this name.
     ///
     /// # Errors
     /// [`Error::TensorNotFound`], with a name that differs only by a prefix where there is one.
-    pub fn get(&self, name: &str) -> Result<TensorSlice<'_>> {
+    pub fn get(&self, name: &str) -> Result<WeightTensor<'_>> {
         self.find(name).ok_or_else(|| Error::TensorNotFound {
             path: self.path.clone(),
             tensor: name.to_owned(),
@@ -155,12 +243,15 @@ impl Weights {
     }
 
     /// The tensor of this name, if the weights have it.
-    pub fn find(&self, name: &str) -> Option<TensorSlice<'_>> {
-        self.by_name.get(name).and_then(|&place| self.at(place))
+    pub fn find(&self, name: &str) -> Option<WeightTensor<'_>> {
+        let stored = self.aliases.get(name).map_or(name, String::as_str);
+        self.by_name.get(stored).and_then(|&place| self.at(place))
     }
 
-    fn at(&self, place: Place) -> Option<TensorSlice<'_>> {
-        self.files.get(place.file)?.at(place.tensor)
+    fn at(&self, place: Place) -> Option<WeightTensor<'_>> {
+        let (name, tensor) = self.tensors.get(place.file)?.get(place.tensor)?;
+        let file = self.files.get(place.file)?;
+        Some(WeightTensor { file, name, tensor })
     }
 
     /// How many tensors there are.
@@ -173,28 +264,59 @@ impl Weights {
         self.order.is_empty()
     }
 
-    /// The bytes of all tensors together.
+    /// The bytes of all tensors together, those of tied ones once for each name in the files.
     pub fn total_bytes(&self) -> u64 {
-        self.tensors()
-            .map(|tensor| tensor.bytes().len() as u64)
-            .sum()
+        self.tensors().map(|tensor| tensor.byte_len() as u64).sum()
     }
 }
 
-fn open_shard(path: &Path) -> Result<SafetensorsFile> {
-    if is_pickle(path) {
-        return Err(Error::TorchPickle {
+/// The second names in the metadata whose tensors are there under the first.
+fn aliases(opened: &[Opened], by_name: &HashMap<String, Place>) -> BTreeMap<String, String> {
+    let metadata = opened
+        .iter()
+        .filter_map(|opened| opened.file.metadata.as_ref());
+    metadata
+        .flat_map(|metadata| metadata.as_map())
+        .filter(|(alias, stored)| by_name.contains_key(*stored) && !by_name.contains_key(*alias))
+        .map(|(alias, stored)| (alias.clone(), stored.clone()))
+        .collect()
+}
+
+fn open_one(path: &Path) -> Result<Opened> {
+    if is_torch(path)? {
+        let tensors = TorchFile::open(path)?.into_state_dict()?;
+        let file = WeightFile {
             path: path.to_owned(),
-        });
+            metadata: None,
+        };
+        return Ok(Opened { file, tensors });
     }
-    SafetensorsFile::open(path)
+    let file = SafetensorsFile::open(path)?;
+    let stored = |tensor: crate::safetensors::TensorSlice<'_>| {
+        (tensor.name().to_owned(), tensor.to_stored())
+    };
+    Ok(Opened {
+        tensors: file.tensors().map(stored).collect(),
+        file: WeightFile {
+            path: path.to_owned(),
+            metadata: Some(file.metadata().clone()),
+        },
+    })
+}
+
+/// Whether to read the file as one of PyTorch.
+fn is_torch(path: &Path) -> Result<bool> {
+    if has_extension(path, &["safetensors"]) {
+        return Ok(false);
+    }
+    Ok(has_extension(path, &TORCH_ENDINGS) || torch::sniff(&MappedFile::open(path)?).is_some())
 }
 
 /// Finds every tensor of the index in its file, and those the index does not name.
 fn place_all(
     index: &ShardIndex,
     shards: &[&str],
-    files: &[SafetensorsFile],
+    files: &[Opened],
 ) -> Result<HashMap<String, Place>, IndexFault> {
     let numbers: BTreeMap<&str, usize> = shards
         .iter()
@@ -203,17 +325,17 @@ fn place_all(
         .collect();
     let mut places = HashMap::with_capacity(index.iter().len());
     for (file, (&shard, opened)) in shards.iter().zip(files).enumerate() {
-        for (tensor, name) in opened.names().enumerate() {
+        for (tensor, (name, _)) in opened.tensors.iter().enumerate() {
             let home = index.shard_of(name).and_then(|home| numbers.get(home));
             if home.is_some_and(|&home| home != file) {
                 continue;
             }
             if let Some(Place { file: first, .. }) =
-                places.insert(name.to_owned(), Place { file, tensor })
+                places.insert(name.clone(), Place { file, tensor })
             {
                 let first = shards.get(first).copied().unwrap_or_default().to_owned();
                 return Err(IndexFault::Ambiguous {
-                    tensor: name.to_owned(),
+                    tensor: name.clone(),
                     first,
                     second: shard.to_owned(),
                 });
@@ -239,10 +361,11 @@ fn place_all(
 fn find_in(folder: &Path) -> Result<PathBuf> {
     // A link that leads nowhere counts: opening it then says which file is missing.
     let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
-    if let Some(standard) = [SINGLE_FILE, INDEX_FILE].into_iter().find(is_there) {
+    let mut standard = [TORCH_SINGLE_FILE, SINGLE_FILE, INDEX_FILE].into_iter();
+    if let Some(standard) = standard.find(is_there) {
         return Ok(folder.join(standard));
     }
-    let found = names_in(folder)?;
+    let mut found = names_in(folder)?;
     let indexes: Vec<String> = found
         .iter()
         .filter(|name| name.ends_with(INDEX_ENDING))
@@ -250,38 +373,20 @@ fn find_in(folder: &Path) -> Result<PathBuf> {
         .collect();
     match indexes.as_slice() {
         [only] => Ok(folder.join(only)),
-        [] => Err(nothing_in(folder, found)),
+        [] => {
+            found.truncate(NAMES_KEPT);
+            let standard = [TORCH_SINGLE_FILE, SINGLE_FILE, INDEX_FILE].map(str::to_owned);
+            let looked_for = standard.into_iter().chain([format!("*{INDEX_ENDING}")]);
+            Err(Error::NoWeights {
+                folder: folder.to_owned(),
+                looked_for: looked_for.collect(),
+                found,
+            })
+        }
         _ => Err(Error::ManyIndexes {
             folder: folder.to_owned(),
             found: indexes,
         }),
-    }
-}
-
-fn nothing_in(folder: &Path, mut found: Vec<String>) -> Error {
-    let mut pickles = found
-        .iter()
-        .filter(|name| name.ends_with(".bin.index.json") || is_pickle(Path::new(name)));
-    // Other pickles, such as optimizer states, may lie beside the one of the model.
-    let first = pickles
-        .clone()
-        .find(|name| name.starts_with("pytorch_model"))
-        .or_else(|| pickles.next());
-    if let Some(pickle) = first {
-        return Error::TorchPickle {
-            path: folder.join(pickle),
-        };
-    }
-    found.truncate(NAMES_KEPT);
-    let looked_for = vec![
-        SINGLE_FILE.to_owned(),
-        INDEX_FILE.to_owned(),
-        format!("*{INDEX_ENDING}"),
-    ];
-    Error::NoWeights {
-        folder: folder.to_owned(),
-        looked_for,
-        found,
     }
 }
 
@@ -302,10 +407,6 @@ fn names_in(folder: &Path) -> Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
-}
-
-fn is_pickle(path: &Path) -> bool {
-    has_extension(path, &PICKLE_ENDINGS)
 }
 
 fn has_extension(path: &Path, endings: &[&str]) -> bool {

@@ -8,10 +8,11 @@
 use std::error::Error as _;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use accelerate_formats::{
-    Dtype, Error, HeaderFault, IndexFault, Metadata, MissingTensor, SafetensorsFile, TensorData,
-    Weights, write_file,
+    Dict, Dtype, Error, HeaderFault, IndexFault, Metadata, MissingTensor, SafetensorsFile, Storage,
+    StoredTensor, TensorData, Value, Weights, write_file, write_torch_file,
 };
 
 /// A file with one-byte tensors of these names; the value is the place in the list.
@@ -64,7 +65,7 @@ fn one_file_by_name_and_by_folder() {
             (weights.len(), weights.total_bytes(), weights.files().len()),
             (2, 2, 1)
         );
-        assert_eq!(weights.get("b").unwrap().bytes(), [0]);
+        assert_eq!(*weights.get("b").unwrap().bytes().unwrap(), [0]);
     }
 }
 
@@ -107,7 +108,7 @@ fn several_files_by_folder_and_by_index() {
             (weights.len(), weights.total_bytes(), weights.files().len()),
             (4, 4, 2)
         );
-        assert_eq!(weights.get("y").unwrap().bytes(), [1]);
+        assert_eq!(*weights.get("y").unwrap().bytes().unwrap(), [1]);
         assert!(
             weights
                 .get("a")
@@ -298,32 +299,129 @@ fn a_folder_without_weights_says_what_it_holds() {
     assert!(text.ends_with("found nothing"), "{text}");
 }
 
+/// A torch file with one-byte tensors of these names; the value is 100 and the place in the list.
+fn torch_shard(folder: &Path, file: &str, names: &[&str]) {
+    let tensors = names.iter().zip(100u8..).map(|(&name, value)| {
+        let storage = Arc::new(Storage::new([value]));
+        let tensor = StoredTensor::contiguous(Dtype::U8, [1], storage).unwrap();
+        (Value::from(name), Value::from(tensor))
+    });
+    let dict: Dict = tensors.collect();
+    write_torch_file(folder.join(file), &dict.into()).unwrap();
+}
+
 #[test]
-fn torch_files_are_told_apart() {
+fn torch_files_are_read_like_others_and_come_first() {
     let folder = folder();
-    for name in ["optimizer.bin", "pytorch_model.bin"] {
-        fs::write(folder.path().join(name), b"PK\x03\x04").unwrap();
-    }
+    let path = folder.path();
+    let first = |path: &Path| {
+        Weights::open(path)
+            .unwrap()
+            .tensors()
+            .next()
+            .unwrap()
+            .bytes()
+            .unwrap()[0]
+    };
+    shard(path, "1.safetensors", &["a"]);
+    index(
+        path,
+        "model.safetensors.index.json",
+        &[("a", "1.safetensors")],
+    );
+    assert_eq!(first(path), 0);
+    shard(path, "model.safetensors", &["z", "a"]);
+    let weights = Weights::open(path).unwrap();
+    assert_eq!((weights.len(), weights.files()[0].is_torch()), (2, false));
+    torch_shard(path, "pytorch_model.bin", &["a", "b", "c"]);
+    fs::write(path.join("optimizer.bin"), b"of no concern").unwrap();
+    let weights = Weights::open(path).unwrap();
+    assert_eq!((weights.len(), first(path)), (3, 100));
+    assert!(weights.files()[0].is_torch() && weights.files()[0].metadata().is_none());
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(first(&path.join("model.safetensors")), 0);
+    // What a file without an ending is, its first bytes tell.
+    torch_shard(path, "0123abcd", &["x"]);
+    assert_eq!(first(&path.join("0123abcd")), 100);
+}
+
+#[test]
+fn sharded_torch_files_are_found_by_their_index() {
+    let folder = folder();
+    let path = folder.path();
+    torch_shard(path, "pytorch_model-00001-of-00002.bin", &["a"]);
+    torch_shard(
+        path,
+        "pytorch_model-00002-of-00002.bin",
+        &["b", "left out of the index"],
+    );
+    let map = [
+        ("a", "pytorch_model-00001-of-00002.bin"),
+        ("b", "pytorch_model-00002-of-00002.bin"),
+    ];
+    index(path, "pytorch_model.bin.index.json", &map);
+    let weights = Weights::open(path).unwrap();
+    assert_eq!(
+        (weights.len(), weights.files().len(), weights.total_bytes()),
+        (3, 2, 3)
+    );
+    assert_eq!(*weights.get("b").unwrap().bytes().unwrap(), [100]);
+    // A mixed index is unusual, but says what it means.
+    shard(path, "more.safetensors", &["c"]);
+    index(
+        path,
+        "pytorch_model.bin.index.json",
+        &[map[0], ("c", "more.safetensors")],
+    );
+    assert_eq!(
+        *Weights::open(path)
+            .unwrap()
+            .get("c")
+            .unwrap()
+            .bytes()
+            .unwrap(),
+        [0]
+    );
+}
+
+#[test]
+fn a_damaged_torch_file_is_named() {
+    let folder = folder();
     let file = folder.path().join("pytorch_model.bin");
+    fs::write(&file, b"PK\x03\x04").unwrap();
     for path in [folder.path(), file.as_path()] {
         let error = Weights::open(path).unwrap_err();
         assert!(
-            matches!(&error, Error::TorchPickle { path } if *path == file),
+            matches!(&error, Error::Torch { path, .. } if *path == file),
             "{error:?}"
         );
-        assert!(error.to_string().contains("come with a later"), "{error}");
     }
-    // Safetensors are taken where both are there.
-    shard(folder.path(), "model.safetensors", &["a"]);
-    assert_eq!(Weights::open(folder.path()).unwrap().len(), 1);
-
     let other = tempfile::tempdir().unwrap();
     index(other.path(), INDEX, &[("a", "1.bin")]);
     fs::write(other.path().join("1.bin"), b"").unwrap();
     assert!(matches!(
         Weights::open(other.path()).unwrap_err(),
-        Error::TorchPickle { .. }
+        Error::Torch { .. }
     ));
+}
+
+#[test]
+fn second_names_of_tied_tensors_are_known() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let metadata = Metadata::pytorch()
+        .with("head.weight", "embed.weight")
+        .with("gone", "absent");
+    let tensor = TensorData::new("embed.weight", Dtype::U8, &[1], &[7]);
+    write_file(&path, [tensor], &metadata).unwrap();
+    let weights = Weights::open(&path).unwrap();
+    assert_eq!(
+        weights.aliases().collect::<Vec<_>>(),
+        [("head.weight", "embed.weight")]
+    );
+    assert_eq!(weights.get("head.weight").unwrap().name(), "embed.weight");
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["embed.weight"]);
+    assert!(weights.find("gone").is_none());
 }
 
 #[test]
@@ -372,7 +470,8 @@ fn bytes_outlive_the_weights_on_another_thread() {
         .unwrap()
         .get("b")
         .unwrap()
-        .to_mapped();
+        .to_owner()
+        .unwrap();
     drop(folder);
     assert_eq!(
         std::thread::spawn(move || bytes.to_vec()).join().unwrap(),

@@ -112,12 +112,12 @@ fn in_folder(folder: &Path, wanted: &Wanted) -> Result<Model> {
 }
 
 /// The weights of a folder. Where the configuration is enough, they may be absent, incomplete or
-/// pickles.
+/// torch files that hold more than tensors.
 fn stored_in(folder: &Path, optional: bool, notes: &mut Vec<String>) -> Result<Option<Stored>> {
     match Weights::open(folder) {
         Ok(weights) => Ok(Some(Stored::new(&weights))),
         Err(FormatsError::NoWeights { .. }) => Ok(None),
-        Err(FormatsError::TorchPickle { .. }) if optional => Ok(None),
+        Err(FormatsError::Torch { .. }) if optional => Ok(None),
         Err(FormatsError::Index {
             fault: IndexFault::ShardsMissing { shards },
             ..

@@ -1,4 +1,4 @@
-//! What lies on disk: exact counts from the headers of safetensors files.
+//! What lies on disk: exact counts from the headers of safetensors and torch files.
 //!
 //! Files know no modules, only dotted names. What belongs together is read from them:
 //!
@@ -65,7 +65,7 @@ impl Stored {
             name: tensor.name().to_owned(),
             dtype: tensor.dtype(),
             shape: tensor.shape().iter().map(|&n| n as u64).collect(),
-            bytes: tensor.bytes().len() as u64,
+            bytes: tensor.byte_len() as u64,
             role: Role::Weight,
         });
         Self::with_roles(weights.files().len(), tensors.collect())

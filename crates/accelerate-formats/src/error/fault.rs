@@ -22,7 +22,7 @@ pub enum HeaderFault {
     GitLfsPointer,
     /// The file is a zip archive, as PyTorch writes them.
     #[error(
-        "the file is a zip archive, as `torch.save` writes; this version reads safetensors only"
+        "the file is a zip archive, as `torch.save` writes; rename it to `.bin` to have it read as one"
     )]
     ZipArchive,
     /// The header is longer than the format allows.
@@ -293,6 +293,16 @@ pub enum WriteFault {
     ReservedName {
         /// The name.
         tensor: String,
+    },
+    /// The format has no such type.
+    #[error(
+        "tensor `{tensor}` is of type `{dtype}`, which safetensors files do not have; convert it, or write a torch file"
+    )]
+    Dtype {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: Dtype,
     },
     /// The size of a tensor, or of all together, does not fit the address space.
     #[error(

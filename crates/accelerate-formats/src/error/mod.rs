@@ -1,12 +1,19 @@
 //! What can be wrong with a weight file, said so that it can be repaired.
 
+use std::collections::TryReserveError;
 use std::io;
 use std::path::PathBuf;
 
+mod distributed;
 mod fault;
+mod pickle;
+mod torch;
 mod wording;
 
+pub use self::distributed::DistributedFault;
 pub use self::fault::{HeaderFault, IndexFault, MissingTensor, WriteFault};
+pub use self::pickle::PickleFault;
+pub use self::torch::{LayoutFault, TorchFault, TorchWriteFault};
 use self::wording::{did_you_mean, quoted};
 
 /// The result of reading or writing weight files.
@@ -89,15 +96,49 @@ pub enum Error {
         /// The names of the indexes.
         found: Vec<String>,
     },
-    /// The weights are a pickle of PyTorch, which this version does not read.
-    #[error(
-        "`{}` is a torch pickle; this version reads safetensors only, torch files come with a later one: \
-         convert it, or use the `model.safetensors` of the same model",
-        path.display()
-    )]
-    TorchPickle {
-        /// The pickle.
+    /// The content is no sound file of `torch.save`, or holds more than tensors and plain values.
+    #[error("cannot read `{}` as a file of PyTorch", path.display())]
+    Torch {
+        /// The file.
         path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: Box<TorchFault>,
+    },
+    /// A value cannot be written in PyTorch's format. Nothing is left of the file.
+    #[error("cannot write this value to `{}`", path.display())]
+    TorchUnwritable {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// What is wrong with the value.
+        #[source]
+        fault: TorchWriteFault,
+    },
+    /// A distributed checkpoint is damaged, or its parts do not fit each other.
+    #[error("cannot use the distributed checkpoint in `{}`", folder.display())]
+    Distributed {
+        /// Its folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: Box<DistributedFault>,
+    },
+    /// The bytes of a tensor were asked for before they were there.
+    #[error(
+        "the {bytes} bytes of this tensor are still to be written; only a writer can take them"
+    )]
+    PendingStorage {
+        /// How many bytes there will be.
+        bytes: usize,
+    },
+    /// There is not enough memory to put a tensor in order.
+    #[error("not enough memory for {bytes} bytes of a tensor")]
+    OutOfMemory {
+        /// The size of the tensor.
+        bytes: usize,
+        /// What the allocator said.
+        #[source]
+        source: TryReserveError,
     },
     /// The file could not be written. Nothing is left of it; what was there before is unchanged.
     #[error("cannot write `{}`; nothing was changed there", path.display())]

@@ -11,6 +11,7 @@ use super::header::{self, Header, TensorEntry};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::mmap::{MappedBytes, MappedFile};
+use crate::tensor::{Storage, StoredTensor};
 
 /// A safetensors file, mapped into memory, with its header checked in full.
 ///
@@ -169,6 +170,12 @@ impl<'a> TensorSlice<'a> {
     /// The file its data lies in.
     pub fn file(&self) -> &'a Arc<MappedFile> {
         self.file
+    }
+
+    /// The tensor without its name, as other files give it too.
+    pub(crate) fn to_stored(self) -> StoredTensor {
+        let storage = Arc::new(Storage::mapped(self.to_mapped(), false));
+        StoredTensor::in_rows(self.dtype(), self.shape().to_vec(), storage)
     }
 
     /// Its data as an owner that keeps the file mapped, for a tensor without a copy.

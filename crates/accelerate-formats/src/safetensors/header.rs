@@ -166,13 +166,14 @@ fn parse_tensor(name: String, json: &str) -> Result<TensorEntry, HeaderFault> {
 /// Asks the `safetensors` crate whether the tensors, sorted by place, fill the data without hole
 /// or overlap and have the sizes their types and shapes need.
 fn check_tiling(tensors: &[TensorEntry]) -> Result<(), HeaderFault> {
-    let infos = tensors.iter().map(|tensor| {
+    let infos = tensors.iter().filter_map(|tensor| {
+        // Names are read for types of the format only.
         let info = TensorInfo {
-            dtype: tensor.dtype.to_file(),
+            dtype: tensor.dtype.to_file()?,
             shape: tensor.shape.clone(),
             data_offsets: (tensor.range.start, tensor.range.end),
         };
-        (tensor.name.clone(), info)
+        Some((tensor.name.clone(), info))
     });
     match FileMetadata::new(None, infos.collect()) {
         Ok(_) => Ok(()),

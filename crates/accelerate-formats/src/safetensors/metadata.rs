@@ -46,7 +46,7 @@ impl Metadata {
         self.0.is_empty()
     }
 
-    pub(super) fn as_map(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn as_map(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 }

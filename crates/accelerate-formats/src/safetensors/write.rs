@@ -288,6 +288,9 @@ fn end_of(header: &TensorHeader, begin: usize) -> Result<usize, WriteFault> {
         shape,
     } = header;
     let (tensor, dtype, shape) = (tensor.clone(), *dtype, shape.clone());
+    if dtype.to_file().is_none() {
+        return Err(WriteFault::Dtype { tensor, dtype });
+    }
     match dtype.bits_of(&shape) {
         Some(bits) if !bits.is_multiple_of(8) => Err(WriteFault::PartialByte {
             tensor,
@@ -339,8 +342,11 @@ impl Serialize for HeaderJson<'_> {
             map.serialize_entry(METADATA_KEY, self.metadata.as_map())?;
         }
         for Planned { header, begin, end } in self.planned {
+            let Some(dtype) = header.dtype.to_file() else {
+                continue; // refused when the file was planned
+            };
             let info = TensorInfo {
-                dtype: header.dtype.to_file(),
+                dtype,
                 shape: header.shape.clone(),
                 data_offsets: (*begin, *end),
             };

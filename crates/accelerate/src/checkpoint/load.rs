@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use accelerate_formats::safetensors::TensorSlice;
-use accelerate_formats::{Dtype, Weights};
+use accelerate_formats::{Dtype, WeightTensor, Weights};
 use accelerate_torch::storage;
 use tch::Tensor;
 
@@ -82,7 +81,8 @@ impl fmt::Debug for LoadOptions<'_> {
 /// Copies weights into the parameters and persistent buffers of a module.
 ///
 /// Values are cast to the module's type and go to its device; they are read from the mapped file
-/// without another copy in between. A tied parameter may stand in the file under any of its
+/// without another copy in between, unless a torch file holds a view that is not in row-major order.
+/// A tied parameter may stand in the file under any of its
 /// names. Everything is compared before the first copy, so a module is never half loaded for want
 /// of a name.
 ///
@@ -139,7 +139,7 @@ fn targets(module: &dyn Module) -> Vec<Target<'_>> {
         .collect()
 }
 
-type Copy<'w, 'm> = (TensorSlice<'w>, &'m Tensor);
+type Copy<'w, 'm> = (WeightTensor<'w>, &'m Tensor);
 
 /// Pairs the file with the module, by name.
 fn compare<'w, 'm>(
@@ -175,6 +175,7 @@ fn compare<'w, 'm>(
             None => copies.push((slice, target)),
         }
     }
+    add_aliases(&by_name, weights, options, &mut filled, &mut copies)?;
     for target in targets {
         // Every name of a tied tensor counts as there when one is; a missing one is told once.
         if !filled.insert(storage::identity(target.tensor)) {
@@ -190,7 +191,33 @@ fn compare<'w, 'm>(
     Ok((report, copies))
 }
 
-fn mismatch(name: &str, slice: &TensorSlice<'_>, target: &Tensor) -> Result<Option<Mismatch>> {
+/// Adds what the file stores under another name only: tensors that were tied where they were saved,
+/// and are not in this module.
+fn add_aliases<'w, 'm>(
+    by_name: &HashMap<&str, &'m Tensor>,
+    weights: &'w Weights,
+    options: &LoadOptions<'_>,
+    filled: &mut HashSet<usize>,
+    copies: &mut Vec<Copy<'w, 'm>>,
+) -> Result<()> {
+    for (alias, _) in weights.aliases() {
+        let name = options.name_for(alias);
+        let target = name
+            .as_deref()
+            .and_then(|name| Some((name, *by_name.get(name)?)));
+        let (Some((name, target)), Some(slice)) = (target, weights.find(alias)) else {
+            continue;
+        };
+        if !filled.contains(&storage::identity(target)) && mismatch(name, &slice, target)?.is_none()
+        {
+            filled.insert(storage::identity(target));
+            copies.push((slice, target));
+        }
+    }
+    Ok(())
+}
+
+fn mismatch(name: &str, slice: &WeightTensor<'_>, target: &Tensor) -> Result<Option<Mismatch>> {
     let shape = target
         .size()
         .into_iter()
@@ -217,8 +244,8 @@ fn mismatch(name: &str, slice: &TensorSlice<'_>, target: &Tensor) -> Result<Opti
     }))
 }
 
-fn copy(slice: &TensorSlice<'_>, target: &Tensor) -> Result<()> {
-    if slice.bytes().is_empty() {
+fn copy(slice: &WeightTensor<'_>, target: &Tensor) -> Result<()> {
+    if slice.byte_len() == 0 {
         return Ok(());
     }
     target.shallow_clone().f_copy_(&as_tensor(slice)?)?;
@@ -226,7 +253,7 @@ fn copy(slice: &TensorSlice<'_>, target: &Tensor) -> Result<()> {
 }
 
 /// The bytes of a file as a tensor, where they lie if their address allows it.
-fn as_tensor(slice: &TensorSlice<'_>) -> Result<Tensor> {
+fn as_tensor(slice: &WeightTensor<'_>) -> Result<Tensor> {
     let kind = kind_of(slice.dtype()).ok_or_else(|| unknown_to_libtorch(slice.dtype()))?;
     let lengths = slice.shape().iter().map(|&length| i64::try_from(length));
     let shape = lengths
@@ -236,7 +263,7 @@ fn as_tensor(slice: &TensorSlice<'_>) -> Result<Tensor> {
             expected: "dimensions within a signed 64-bit number".to_owned(),
             found: format!("the shape {:?} of `{}`", slice.shape(), slice.name()),
         })?;
-    let bytes = slice.to_mapped();
+    let bytes = slice.to_owner()?;
     if bytes.is_aligned_to(slice.dtype().alignment()) {
         return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
     }

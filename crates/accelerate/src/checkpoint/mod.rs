@@ -1,4 +1,4 @@
-//! Weights of a module, from and to safetensors files.
+//! Weights of a module, from safetensors and torch files, and to safetensors files.
 //!
 //! [`load_weights`] compares the whole file with the whole module before it copies anything, and
 //! names everything that does not fit at once. [`save_weights`] writes a file that other tools

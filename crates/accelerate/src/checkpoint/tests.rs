@@ -1,8 +1,11 @@
 //! Round trips and everything that can fail to fit.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use accelerate_formats::{Dtype, TensorData, write_file};
+use accelerate_formats::{
+    Dict, Dtype, Storage, StoredTensor, TensorData, write_file, write_torch_file,
+};
 use tch::{Kind, Tensor};
 
 use super::*;
@@ -53,7 +56,7 @@ fn what_is_saved_loads_into_another_model() -> Result<()> {
     let mut names: Vec<&str> = weights.names().collect();
     names.sort_unstable();
     assert_eq!(names, ["count", "first.bias", "first.weight"]);
-    let metadata = weights.files()[0].metadata();
+    let metadata = weights.files()[0].metadata().unwrap();
     assert_eq!(
         (metadata.get("format"), metadata.get("step")),
         (Some("pt"), Some("3"))
@@ -93,6 +96,65 @@ fn a_tied_weight_may_stand_under_either_name() -> Result<()> {
             .double_value(&[]),
         0.0
     );
+    Ok(())
+}
+
+#[test]
+fn a_torch_file_loads_with_its_views_and_ties() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..6u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+    let storage = Arc::new(Storage::new(bytes));
+    let view = |shape: &[usize], strides: &[usize], offset| {
+        let storage = Arc::clone(&storage);
+        StoredTensor::strided(
+            Dtype::F32,
+            shape.to_vec(),
+            strides.to_vec(),
+            offset,
+            storage,
+        )
+        .unwrap()
+    };
+    let count = Arc::new(Storage::new(9i64.to_le_bytes()));
+    let dict = Dict::new()
+        .with("first.weight", view(&[2, 3], &[1, 2], 0))
+        .with("tied.weight", view(&[2, 3], &[1, 2], 0))
+        .with("first.bias", view(&[2], &[1], 4))
+        .with(
+            "count",
+            StoredTensor::contiguous(Dtype::I64, [], count).unwrap(),
+        );
+    write_torch_file(folder.path().join("pytorch_model.bin"), &dict.into()).unwrap();
+    let model = model()?;
+    let report = load_weights(
+        &model,
+        &Weights::open(folder.path())?,
+        &LoadOptions::strict(),
+    )?;
+    assert_eq!((report.loaded, report.fits()), (4, true));
+    let expected = Tensor::from_slice(&[0.0f32, 2.0, 4.0, 1.0, 3.0, 5.0]).view([2, 3]);
+    assert_eq!(model.tied.weight.dense()?, expected);
+    let bias = model.first.bias.as_ref().unwrap().tensor();
+    assert_eq!(*bias, Tensor::from_slice(&[4.0f32, 5.0]));
+    Ok(())
+}
+
+#[test]
+fn a_second_name_loads_into_a_model_that_does_not_tie() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let bytes = 1.0f32.to_le_bytes().repeat(6);
+    let metadata = Metadata::pytorch().with("tied.weight", "first.weight");
+    let tensors = [
+        TensorData::new("first.weight", Dtype::F32, &[2, 3], &bytes),
+        TensorData::new("first.bias", Dtype::F32, &[2], &bytes[..8]),
+        TensorData::new("count", Dtype::I64, &[], &bytes[..8]),
+    ];
+    write_file(&path, tensors, &metadata).unwrap();
+    let mut model = model()?;
+    model.tied = Linear::without_bias(3, 2, &Factory::default())?;
+    load_weights(&model, &Weights::open(&path)?, &LoadOptions::strict())?;
+    assert_eq!(model.tied.weight.dense()?, model.first.weight.dense()?);
     Ok(())
 }
 

@@ -85,7 +85,7 @@ fn the_bytes_are_those_of_the_safetensors_crate_in_whatever_order_tensors_come()
     let views = tensors.map(|t| {
         (
             t.name,
-            TensorView::new(t.dtype.to_file(), t.shape.to_vec(), t.bytes).unwrap(),
+            TensorView::new(t.dtype.to_file().unwrap(), t.shape.to_vec(), t.bytes).unwrap(),
         )
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);

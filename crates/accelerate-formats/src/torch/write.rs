@@ -1,0 +1,299 @@
+//! Writing the zip archive, record after record.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rawzip::extra_fields::ExtraFieldId;
+use rawzip::path::EntryPath;
+use rawzip::{Crc32Option, Header, ZipArchiveWriter};
+
+use super::encode::{Encoded, Source, encode};
+use crate::atomic_file::AtomicFile;
+use crate::error::{Error, Result, TorchWriteFault};
+use crate::value::Value;
+
+/// Where in the archive data may begin, so that it can be used where it is mapped.
+const ALIGNMENT: u64 = 64;
+/// A header in the archive, without the name.
+const LOCAL_HEADER_BYTES: u64 = 30;
+/// Number and length of an extra field.
+const EXTRA_HEADER_BYTES: u64 = 4;
+/// The number under which PyTorch pads: `FB`.
+const PADDING: ExtraFieldId = ExtraFieldId::new(u16::from_le_bytes(*b"FB"));
+/// The version of the archive.
+const VERSION: &[u8] = b"3\n";
+
+/// Writes a file that `torch.load(path, weights_only=True)` reads, storage after storage.
+///
+/// Tensors whose bytes are there already are written by themselves; those with
+/// [`Storage::pending`](crate::Storage::pending) are asked for by [`pending`](Self::pending), so
+/// that only one of them needs to be in memory. The file is whole or absent, as [`AtomicFile`]
+/// makes it.
+///
+/// # Source
+/// `torch.save`. Differs: the records `.format_version` and `.storage_alignment` are left out, with
+/// which readers may compute places instead of looking them up.
+#[derive(Debug)]
+pub struct TorchWriter {
+    path: PathBuf,
+    /// None after a failed write: the partial file is removed at once.
+    archive: Option<ArchiveWriter<AtomicFile>>,
+    storages: std::vec::IntoIter<Source>,
+    next: usize,
+}
+
+/// A storage whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingStorage {
+    /// Its place among the storages of the value, in the order of first mention.
+    pub index: usize,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+impl TorchWriter {
+    /// Begins the file that will be at `path` with a description of `value`.
+    ///
+    /// # Errors
+    /// [`Error::TorchUnwritable`] if the value cannot be written, [`Error::NotAFile`] or
+    /// [`Error::Write`] if the file cannot be begun.
+    pub fn create(path: impl AsRef<Path>, value: &Value) -> Result<Self> {
+        let path = path.as_ref();
+        let Encoded { pickle, storages } =
+            encode(value).map_err(|fault| unwritable(path, fault))?;
+        let root = path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned());
+        let mut archive = ArchiveWriter::new(AtomicFile::create(path)?, &root.unwrap_or_default());
+        let begun = archive.begin(&pickle);
+        let mut writer = Self {
+            path: path.to_owned(),
+            archive: Some(archive),
+            storages: storages.into_iter(),
+            next: 0,
+        };
+        writer.keep(begun)?;
+        writer.write_ready()?;
+        Ok(writer)
+    }
+
+    /// Where the file will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The storage to write next, or `None` when all are written.
+    pub fn pending(&self) -> Option<PendingStorage> {
+        self.storages
+            .as_slice()
+            .first()
+            .map(|source| PendingStorage {
+                index: self.next,
+                bytes: source.len(),
+            })
+    }
+
+    /// Writes the bytes of the pending storage, little-endian.
+    ///
+    /// # Errors
+    /// [`Error::TorchUnwritable`] if none is pending or the length is another: the file is unharmed.
+    /// [`Error::Write`] if the system fails: the partial file is removed at once.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let fault = match self.pending() {
+            _ if self.archive.is_none() => Some(TorchWriteFault::GivenUp),
+            None => Some(TorchWriteFault::NothingPending),
+            Some(pending) if pending.bytes != bytes.len() => Some(TorchWriteFault::WrongSize {
+                storage: pending.index,
+                expected_bytes: pending.bytes,
+                found_bytes: bytes.len(),
+            }),
+            Some(_) => None,
+        };
+        if let Some(fault) = fault {
+            return Err(unwritable(&self.path, fault));
+        }
+        self.append(bytes)?;
+        self.write_ready()
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let key = self.next;
+        let written = match &mut self.archive {
+            Some(archive) => archive.storage(key, bytes),
+            None => Ok(()),
+        };
+        self.keep(written)?;
+        self.storages.next();
+        self.next += 1;
+        Ok(())
+    }
+
+    fn write_ready(&mut self) -> Result<()> {
+        while let Some(source) = self.storages.as_slice().first()
+            && !source.is_pending()
+        {
+            let key = self.next;
+            let written = match &mut self.archive {
+                Some(archive) => {
+                    let bytes = source.bytes()?;
+                    archive.storage(key, &bytes)
+                }
+                None => Ok(()),
+            };
+            self.keep(written)?;
+            self.storages.next();
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives the file up after a failed write.
+    fn keep(&mut self, written: Result<(), rawzip::Error>) -> Result<()> {
+        written.map_err(|source| {
+            self.archive = None;
+            write_error(&self.path, source)
+        })
+    }
+
+    /// Flushes the file to disk and puts it in place.
+    ///
+    /// # Errors
+    /// [`Error::TorchUnwritable`] if storages are still pending or an earlier write failed, else as
+    /// [`AtomicFile::commit`].
+    pub fn finish(self) -> Result<()> {
+        let fault = match (self.archive, self.storages.len()) {
+            (Some(archive), 0) => {
+                let file = archive.finish();
+                return file
+                    .map_err(|source| write_error(&self.path, source))?
+                    .commit();
+            }
+            (None, _) => TorchWriteFault::GivenUp,
+            (Some(_), missing) => TorchWriteFault::Unfinished { missing },
+        };
+        Err(unwritable(&self.path, fault))
+    }
+}
+
+/// Writes a value whose tensors are all there.
+///
+/// # Errors
+/// As [`TorchWriter`].
+pub fn write_torch_file(path: impl AsRef<Path>, value: &Value) -> Result<()> {
+    TorchWriter::create(path, value)?.finish()
+}
+
+/// Writes the archive of a value into a stream. A storage that is still to come gets `pending`.
+pub(crate) fn write_archive<W: Write>(
+    out: W,
+    path: &Path,
+    value: &Value,
+    pending: &[u8],
+) -> Result<()> {
+    let Encoded { pickle, storages } = encode(value).map_err(|fault| unwritable(path, fault))?;
+    let failing = |source| write_error(path, source);
+    let mut archive = ArchiveWriter::new(out, "archive");
+    archive.begin(&pickle).map_err(failing)?;
+    for (key, source) in storages.iter().enumerate() {
+        if source.is_pending() {
+            archive.storage(key, pending).map_err(failing)?;
+        } else {
+            archive.storage(key, &source.bytes()?).map_err(failing)?;
+        }
+    }
+    archive.finish().map_err(failing)?;
+    Ok(())
+}
+
+fn unwritable(path: &Path, fault: TorchWriteFault) -> Error {
+    Error::TorchUnwritable {
+        path: path.to_owned(),
+        fault,
+    }
+}
+
+fn write_error(path: &Path, source: rawzip::Error) -> Error {
+    let source = match source.into_kind() {
+        rawzip::ErrorKind::IO(source) => source,
+        other => std::io::Error::other(rawzip::Error::from(other)),
+    };
+    Error::Write {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Records below one root folder.
+struct ArchiveWriter<W> {
+    zip: ZipArchiveWriter<W>,
+    root: String,
+    /// A checksum over the checksums of all records, for the archive's own number.
+    digest: crc32fast::Hasher,
+    storages_digest: crc32fast::Hasher,
+}
+
+impl<W> std::fmt::Debug for ArchiveWriter<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchiveWriter")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> ArchiveWriter<W> {
+    fn new(out: W, root: &str) -> Self {
+        // PyTorch takes any root but an empty one.
+        let root = root.replace(['/', '\\'], "_");
+        Self {
+            zip: ZipArchiveWriter::new(out),
+            root: if root.is_empty() {
+                "archive".to_owned()
+            } else {
+                root
+            },
+            digest: crc32fast::Hasher::new(),
+            storages_digest: crc32fast::Hasher::new(),
+        }
+    }
+
+    fn begin(&mut self, pickle: &[u8]) -> Result<(), rawzip::Error> {
+        self.record("data.pkl", pickle)?;
+        self.record("byteorder", b"little")
+    }
+
+    fn storage(&mut self, key: usize, bytes: &[u8]) -> Result<(), rawzip::Error> {
+        self.record(&format!("data/{key}"), bytes)
+    }
+
+    fn record(&mut self, name: &str, bytes: &[u8]) -> Result<(), rawzip::Error> {
+        let path = format!("{}/{name}", self.root);
+        let sum = crc32fast::hash(bytes);
+        self.digest.update(name.as_bytes());
+        self.storages_digest.update(&sum.to_le_bytes());
+        let begin =
+            self.zip.stream_offset() + LOCAL_HEADER_BYTES + path.len() as u64 + EXTRA_HEADER_BYTES;
+        let padding = begin.next_multiple_of(ALIGNMENT) - begin;
+        let padding = vec![b'Z'; padding as usize];
+        let (mut entry, config) = self
+            .zip
+            .new_file(EntryPath::verbatim(path.as_bytes()))
+            .extra_field(PADDING, &padding, Header::LOCAL)?
+            .crc32(Crc32Option::Custom(sum))
+            .start()?;
+        let mut data = config.wrap(&mut entry);
+        data.write_all(bytes)?;
+        let (_, descriptor) = data.finish()?;
+        entry.finish(descriptor)?;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<W, rawzip::Error> {
+        self.record("version", VERSION)?;
+        // As PyTorch has it: 40 digits, the first 20 for the names, the rest for the content.
+        let names = self.digest.clone().finalize();
+        let content = self.storages_digest.clone().finalize();
+        let id = format!("{names:020}{content:020}");
+        self.record(".data/serialization_id", id.as_bytes())?;
+        self.zip.finish()
+    }
+}
