@@ -111,7 +111,7 @@ impl Workplace {
                     name: tensor.name().to_owned(),
                     dtype: tensor.dtype(),
                     shape: tensor.shape().to_vec(),
-                    bytes: tensor.bytes().to_vec(),
+                    bytes: tensor.bytes().unwrap().into_owned(),
                 })
                 .collect()
         };
