@@ -70,6 +70,20 @@ impl AtomicFile {
         &self.path
     }
 
+    /// Puts the file in its place without waiting for the disk: whole or absent if this process is
+    /// killed, but not if the power fails. For data that can be made again.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if it fails: then nothing has changed at the target.
+    pub fn commit_unflushed(self) -> Result<()> {
+        let Self { path, partial } = self;
+        let partial = partial.into_inner().map_err(io::IntoInnerError::into_error);
+        let placed = partial.and_then(|partial| Ok(partial.persist(&path)?));
+        placed
+            .map(drop)
+            .map_err(|source| Error::Write { path, source })
+    }
+
     /// Flushes everything to disk and puts the file in its place.
     ///
     /// # Errors
@@ -158,6 +172,17 @@ mod tests {
             "{partial:?}"
         );
         file.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"abc");
+        assert_eq!(names_in(folder.path()), ["data"]);
+    }
+
+    #[test]
+    fn unflushed_files_are_in_place_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"abc").unwrap();
+        file.commit_unflushed().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"abc");
         assert_eq!(names_in(folder.path()), ["data"]);
     }

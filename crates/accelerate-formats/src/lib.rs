@@ -13,6 +13,9 @@
 //! | [`index`] | which of several files holds which tensor |
 //! | [`weights`] | a file, an index or a folder behind one interface |
 //! | [`distributed`] | folders of `torch.distributed.checkpoint`: reading any box, writing |
+//! | [`zero`] | checkpoints of DeepSpeed: weights from the partitions of all ranks |
+//! | [`sharded`] | weights in several safetensors files of limited size: writing |
+//! | [`offload`] | folders of offloaded weights |
 //! | [`atomic_file`] | files that are whole or absent |
 //!
 //! Nothing is copied on the way in: a file is mapped into memory and a tensor is a range of
@@ -40,33 +43,40 @@
 #![deny(unsafe_code)]
 
 pub mod atomic_file;
+mod cast;
 pub mod distributed;
 pub mod dtype;
 mod error;
 pub mod index;
 mod json_object;
 pub mod mmap;
+pub mod offload;
 mod pickle;
 pub mod safetensors;
+pub mod sharded;
 mod strided;
 pub mod tensor;
 pub mod torch;
 pub mod value;
 pub mod weights;
+pub mod zero;
 
 pub use crate::atomic_file::AtomicFile;
 pub use crate::distributed::{DistributedCheckpoint, DistributedWriter};
 pub use crate::dtype::{Dtype, UnknownDtype};
 pub use crate::error::{
-    DistributedFault, Error, HeaderFault, IndexFault, LayoutFault, MissingTensor, PickleFault,
-    Result, TorchFault, TorchWriteFault, WriteFault,
+    DistributedFault, Error, HeaderFault, IndexFault, LayoutFault, MissingTensor, OffloadFault,
+    PickleFault, Result, TorchFault, TorchWriteFault, WriteFault, ZeroFault,
 };
 pub use crate::index::ShardIndex;
 pub use crate::mmap::{MappedBytes, MappedFile};
+pub use crate::offload::{OffloadFolder, OffloadWriter};
 pub use crate::safetensors::{
     Metadata, SafetensorsFile, SafetensorsWriter, TensorData, TensorHeader, TensorSlice, write_file,
 };
+pub use crate::sharded::{ShardSize, ShardedOptions, ShardedWriter, write_sharded};
 pub use crate::tensor::{Storage, StoredTensor, TensorBytes};
 pub use crate::torch::{TorchFile, TorchFormat, TorchWriter, write_torch_file};
 pub use crate::value::{Dict, Value};
 pub use crate::weights::{WeightFile, WeightTensor, Weights};
+pub use crate::zero::ZeroCheckpoint;

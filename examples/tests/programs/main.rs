@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
 
+mod by_feature;
 mod clm;
 mod complete_nlp;
 mod cv;
-mod by_feature;
 mod first_all_reduce;
 mod nlp_bad_input;
 mod nlp_failures;

@@ -6,15 +6,19 @@ use std::path::PathBuf;
 
 mod distributed;
 mod fault;
+mod offload;
 mod pickle;
 mod torch;
 mod wording;
+mod zero;
 
 pub use self::distributed::DistributedFault;
 pub use self::fault::{HeaderFault, IndexFault, MissingTensor, WriteFault};
+pub use self::offload::OffloadFault;
 pub use self::pickle::PickleFault;
 pub use self::torch::{LayoutFault, TorchFault, TorchWriteFault};
 use self::wording::{did_you_mean, quoted};
+pub use self::zero::ZeroFault;
 
 /// The result of reading or writing weight files.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -122,6 +126,24 @@ pub enum Error {
         /// What is wrong with it.
         #[source]
         fault: Box<DistributedFault>,
+    },
+    /// A checkpoint of DeepSpeed is damaged or incomplete.
+    #[error("cannot use the DeepSpeed checkpoint in `{}`", folder.display())]
+    Zero {
+        /// Its folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: Box<ZeroFault>,
+    },
+    /// A folder of offloaded weights is damaged, or cannot hold a weight.
+    #[error("cannot use the offload folder `{}`", folder.display())]
+    Offload {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        #[source]
+        fault: OffloadFault,
     },
     /// The bytes of a tensor were asked for before they were there.
     #[error(

@@ -46,6 +46,8 @@ pub(crate) struct Call {
 pub(crate) struct Graph<'p> {
     pub(super) nodes: Vec<Node<'p>>,
     pub(super) root: Id,
+    /// The length of the pickle.
+    pub(super) bytes: usize,
 }
 
 impl<'p> Graph<'p> {
@@ -53,12 +55,17 @@ impl<'p> Graph<'p> {
         self.root
     }
 
+    /// The length of the pickle.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn node(&self, id: Id) -> &Node<'p> {
         // Every id was given out for a node.
         self.nodes.get(id.0 as usize).unwrap_or(&Node::None)
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node<'p>> {
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = &Node<'p>> {
         self.nodes.iter()
     }
 

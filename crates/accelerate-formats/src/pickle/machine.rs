@@ -31,6 +31,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], allow: &Allow<'_>) -> Result<(Graph<'p>,
         Graph {
             nodes: machine.nodes,
             root,
+            bytes: read,
         },
         read,
     ))

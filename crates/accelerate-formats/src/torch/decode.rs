@@ -8,10 +8,13 @@ use crate::pickle::{Call, Graph, Id, MAX_DEPTH, Node};
 use crate::tensor::{Storage, StoredTensor};
 use crate::value::{Dict, Opaque, Value};
 
-/// The most values of a file, repetitions counted.
-const MAX_VALUES: usize = 8_000_000;
-/// The most bytes of text and byte strings of a file, repetitions counted.
-const MAX_TEXT_BYTES: usize = 256 << 20;
+/// How many values each object of a pickle may become on average, as one that stands in several
+/// places does, and how many are free.
+const VALUES_PER_OBJECT: usize = 16;
+const FREE_VALUES: usize = 1 << 16;
+/// How many bytes of text each byte of a pickle may become on average, and how many are free.
+const TEXT_PER_BYTE: usize = 4;
+const FREE_TEXT_BYTES: usize = 16 << 20;
 
 type Result<T, E = TorchFault> = std::result::Result<T, E>;
 
@@ -175,7 +178,9 @@ pub(super) struct Decoder<'g, 'p> {
     graph: &'g Graph<'p>,
     storages: &'g mut dyn Storages,
     strangers: Strangers,
+    most_values: usize,
     values_left: usize,
+    most_text: usize,
     text_left: usize,
 }
 
@@ -185,12 +190,16 @@ impl<'g, 'p> Decoder<'g, 'p> {
         storages: &'g mut dyn Storages,
         strangers: Strangers,
     ) -> Self {
+        let most_values = graph.nodes().len() * VALUES_PER_OBJECT + FREE_VALUES;
+        let most_text = graph.bytes() * TEXT_PER_BYTE + FREE_TEXT_BYTES;
         Self {
             graph,
             storages,
             strangers,
-            values_left: MAX_VALUES,
-            text_left: MAX_TEXT_BYTES,
+            most_values,
+            values_left: most_values,
+            most_text,
+            text_left: most_text,
         }
     }
 
@@ -203,7 +212,9 @@ impl<'g, 'p> Decoder<'g, 'p> {
         let below = depth.checked_sub(1);
         let below = below.ok_or(PickleFault::TooDeep { limit: MAX_DEPTH })?;
         let left = self.values_left.checked_sub(1);
-        self.values_left = left.ok_or(PickleFault::TooManyObjects { limit: MAX_VALUES })?;
+        self.values_left = left.ok_or(PickleFault::TooManyObjects {
+            limit: self.most_values,
+        })?;
         Ok(match self.graph.node(id) {
             Node::None => Value::None,
             Node::Bool(value) => Value::Bool(*value),
@@ -235,7 +246,7 @@ impl<'g, 'p> Decoder<'g, 'p> {
     fn charge(&mut self, bytes: usize) -> Result<()> {
         let left = self.text_left.checked_sub(bytes);
         self.text_left = left.ok_or(PickleFault::TooMuchText {
-            limit_bytes: MAX_TEXT_BYTES,
+            limit_bytes: self.most_text,
         })?;
         Ok(())
     }

@@ -7,7 +7,8 @@
 //!
 //! Tensors are views of the mapped file; only deflated records, which `torch.save` does not make,
 //! are unpacked when they are read. Opening a file takes memory for its description only, within
-//! fixed bounds: 100 MB of pickle, 16 million operations in it, a million records.
+//! fixed bounds: 100 MB of pickle, 16 million operations in it, a million records; and no more than
+//! a small multiple of the description, however often it repeats itself.
 //!
 //! Zip directories are read and written by the `rawzip` crate, which tells where the data of an
 //! entry lies; the pickle machine is our own, see the source of the module `pickle`.

@@ -102,8 +102,8 @@ impl fmt::Debug for LoadOptions<'_> {
 ///
 /// Values are cast to the module's type and go to its device; they are read from the mapped file
 /// without another copy in between, unless a torch file holds a view that is not in row-major
-/// order. A tied parameter may stand in the file under any of its names. Everything is compared before the first copy, so a module is never half loaded for want
-/// of a name.
+/// order. A tied parameter may stand in the file under any of its names. Everything is compared
+/// before the first copy, so a module is never half loaded for want of a name.
 ///
 /// What a wrapper around the model added to its names is taken out of them, with a warning: a
 /// leading `module.` of data parallelism, and `_orig_mod.` of a compiled module, among others.

@@ -1,0 +1,411 @@
+//! Where each parameter lies in the flat tensors of the ranks.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use super::files::File;
+use super::{Fallible, Piece, Source, ZeroCheckpoint, ZeroTensor};
+use crate::cast::to_f32;
+use crate::dtype::Dtype;
+use crate::error::ZeroFault;
+use crate::safetensors::TensorHeader;
+use crate::tensor::StoredTensor;
+use crate::value::Value;
+
+/// Finds every tensor of a checkpoint.
+pub(super) fn build(
+    folder: &Path,
+    models: &[File],
+    optimizers: &[File],
+) -> Fallible<ZeroCheckpoint> {
+    Builder::new(folder, models, optimizers)?.build()
+}
+
+/// A whole number, or an enum that was made from one.
+fn number(value: &Value) -> Option<i128> {
+    match value {
+        Value::Opaque(opaque) => opaque.arguments.first()?.as_int(),
+        other => other.as_int(),
+    }
+}
+
+struct Builder<'f> {
+    folder: &'f Path,
+    models: &'f [File],
+    model: &'f File,
+    optimizers: &'f [File],
+    stage: u8,
+    world_size: usize,
+    flat: Vec<Vec<StoredTensor>>,
+    tensors: Vec<ZeroTensor>,
+}
+
+impl<'f> Builder<'f> {
+    fn new(folder: &'f Path, models: &'f [File], optimizers: &'f [File]) -> Fallible<Self> {
+        let (Some(first), Some(model)) = (optimizers.first(), models.first()) else {
+            return Err(ZeroFault::NoLatest);
+        };
+        let optimizer = first.optimizer()?;
+        let stage = optimizer.get("zero_stage").and_then(number);
+        let stage = stage.ok_or_else(|| ZeroFault::NotZero {
+            file: first.name.clone(),
+        })?;
+        let stage = u8::try_from(stage)
+            .ok()
+            .filter(|stage| (1..=3).contains(stage))
+            .ok_or(ZeroFault::Stage { found: stage })?;
+        let counts = match optimizer.get("partition_count") {
+            Some(Value::List(counts)) => counts.iter().filter_map(Value::as_usize).max(),
+            Some(count) => count.as_usize(),
+            None => None,
+        };
+        let world_size = counts.filter(|&count| count > 0);
+        let world_size = world_size.ok_or_else(|| first.lacks("partition_count"))?;
+        if world_size != optimizers.len() {
+            return Err(ZeroFault::Ranks {
+                expected: world_size,
+                found: optimizers.len(),
+            });
+        }
+        let key = if stage == 3 {
+            "fp32_flat_groups"
+        } else {
+            "single_partition_of_fp32_groups"
+        };
+        let flat: Fallible<Vec<_>> = optimizers
+            .iter()
+            .map(|file| flat_tensors(file, key))
+            .collect();
+        Ok(Self {
+            folder,
+            models,
+            model,
+            optimizers,
+            stage,
+            world_size,
+            flat: flat?,
+            tensors: Vec::new(),
+        })
+    }
+
+    fn build(mut self) -> Fallible<ZeroCheckpoint> {
+        self.buffers()?;
+        self.frozen()?;
+        if self.stage == 3 {
+            self.parameters_by_parameter()?;
+        } else {
+            self.parameters_by_group()?;
+        }
+        let mut by_name = HashMap::with_capacity(self.tensors.len());
+        for (place, tensor) in self.tensors.iter().enumerate() {
+            if by_name.insert(tensor.header.name.clone(), place).is_some() {
+                return Err(ZeroFault::Twice {
+                    name: tensor.header.name.clone(),
+                });
+            }
+        }
+        let aliases = self.aliases(&by_name)?;
+        Ok(ZeroCheckpoint {
+            folder: self.folder.to_owned(),
+            stage: self.stage,
+            world_size: self.world_size,
+            flat: self.flat,
+            tensors: self.tensors,
+            by_name,
+            aliases,
+        })
+    }
+
+    fn add(&mut self, name: &str, dtype: Dtype, shape: Vec<usize>, source: Source) {
+        let name = name.to_owned();
+        self.tensors.push(ZeroTensor {
+            header: TensorHeader { name, dtype, shape },
+            source,
+        });
+    }
+
+    fn buffers(&mut self) -> Fallible<()> {
+        let what = "buffer_names";
+        let names = self.model.value.get(what).and_then(Value::as_slice);
+        let names = names.ok_or_else(|| self.model.lacks(what))?;
+        let names: HashSet<&str> = names.iter().filter_map(Value::as_str).collect();
+        let module = self
+            .model
+            .dict("module")?
+            .ok_or_else(|| self.model.lacks("module"))?;
+        for (name, value) in module.iter() {
+            let (Some(name), Value::Tensor(tensor)) = (name.as_str(), value) else {
+                continue;
+            };
+            if !names.contains(name) {
+                continue;
+            }
+            if to_f32(tensor.dtype(), &[], &mut Vec::new()).is_none() {
+                return Err(self.model.lacks("module"));
+            }
+            let tensor = (**tensor).clone();
+            self.add(
+                name,
+                Dtype::F32,
+                tensor.shape().to_vec(),
+                Source::Cast(tensor),
+            );
+        }
+        Ok(())
+    }
+
+    fn frozen(&mut self) -> Fallible<()> {
+        let Some(shapes) = self.model.dict("frozen_param_shapes")? else {
+            return Ok(());
+        };
+        for (name, shape) in shapes.iter() {
+            let (name, shape) = self.name_and_shape(name, shape)?;
+            // Stage 3 cuts frozen parameters too; before it the first file has them whole.
+            let files = if self.stage == 3 {
+                self.models
+            } else {
+                &self.models[..1]
+            };
+            let parts = files.iter().map(|file| {
+                let what = "frozen_param_fragments";
+                let part = file.dict(what)?.and_then(|parts| parts.get(name));
+                part.and_then(Value::as_tensor)
+                    .cloned()
+                    .ok_or_else(|| file.lacks(what))
+            });
+            let parts: Vec<StoredTensor> = parts.collect::<Fallible<_>>()?;
+            let dtype = parts.first().map_or(Dtype::F32, StoredTensor::dtype);
+            let found: usize = parts.iter().map(StoredTensor::elements).sum();
+            let same = parts.iter().all(|part| part.dtype() == dtype);
+            if !same || elements(&shape).is_none_or(|needed| needed > found) {
+                return Err(ZeroFault::Ends {
+                    parameter: name.to_owned(),
+                });
+            }
+            self.add(name, dtype, shape, Source::Joined(parts));
+        }
+        Ok(())
+    }
+
+    fn name_and_shape<'v>(
+        &self,
+        name: &'v Value,
+        shape: &Value,
+    ) -> Fallible<(&'v str, Vec<usize>)> {
+        let lacks = || self.model.lacks("param_shapes");
+        let shape = match shape {
+            Value::Size(shape) => Some(shape.clone()),
+            other => other
+                .as_slice()
+                .and_then(|sizes| sizes.iter().map(Value::as_usize).collect()),
+        };
+        let shape = shape.filter(|shape| Dtype::F32.bits_of(shape).is_some());
+        Ok((name.as_str().ok_or_else(lacks)?, shape.ok_or_else(lacks)?))
+    }
+
+    /// The parameters of each group, in the order of the flat vector.
+    fn groups(&self) -> Fallible<Vec<Vec<(String, Vec<usize>)>>> {
+        let what = "param_shapes";
+        let groups = self.model.value.get(what).and_then(Value::as_slice);
+        let groups = groups.ok_or_else(|| self.model.lacks(what))?;
+        let groups = groups.iter().map(|group| {
+            let group = group.as_dict().ok_or_else(|| self.model.lacks(what))?;
+            let parameters = group.iter().map(|(name, shape)| {
+                let (name, shape) = self.name_and_shape(name, shape)?;
+                Ok((name.to_owned(), shape))
+            });
+            parameters.collect()
+        });
+        groups.collect()
+    }
+
+    /// Stages 1 and 2: the flat vector of each group is cut into as many parts as there are ranks.
+    fn parameters_by_group(&mut self) -> Fallible<()> {
+        for (group, parameters) in self.groups()?.into_iter().enumerate() {
+            let runs: Vec<Piece> = (0..self.world_size)
+                .map(|rank| self.run(rank, group))
+                .collect::<Fallible<_>>()?;
+            let available: usize = runs.iter().map(|run| run.length).sum();
+            let mut taken = 0usize;
+            for (name, shape) in parameters {
+                let needed = elements(&shape).unwrap_or(usize::MAX);
+                let pieces = cut(&runs, taken, needed);
+                let pieces = pieces.ok_or_else(|| ZeroFault::Ends {
+                    parameter: name.clone(),
+                })?;
+                self.add(&name, Dtype::F32, shape, Source::Pieces(pieces));
+                taken += needed;
+            }
+            // Padding makes every part equally long, and is not always saved.
+            let step = 2 * self.world_size;
+            let (expected, found) = (
+                taken.next_multiple_of(step),
+                available.next_multiple_of(step),
+            );
+            if expected != found {
+                return Err(ZeroFault::Numbers {
+                    group,
+                    expected,
+                    found,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, rank: usize, tensor: usize) -> Fallible<Piece> {
+        let flat = self.flat.get(rank).and_then(|rank| rank.get(tensor));
+        let flat = flat.ok_or_else(|| match self.optimizers.get(rank) {
+            Some(file) => file.lacks("single_partition_of_fp32_groups"),
+            None => self.model.lacks("param_shapes"),
+        })?;
+        Ok(Piece {
+            rank,
+            tensor,
+            begin: 0,
+            length: flat.elements(),
+        })
+    }
+
+    /// Stage 3: every parameter is cut into as many parts as there are ranks.
+    fn parameters_by_parameter(&mut self) -> Fallible<()> {
+        let runs: Vec<Vec<Piece>> = self
+            .flat
+            .iter()
+            .enumerate()
+            .map(|(rank, tensors)| {
+                let runs = tensors.iter().enumerate().map(|(tensor, flat)| Piece {
+                    rank,
+                    tensor,
+                    begin: 0,
+                    length: flat.elements(),
+                });
+                runs.collect()
+            })
+            .collect();
+        let mut offset = 0usize;
+        for (name, shape) in self.groups()?.into_iter().flatten() {
+            let mut missing = elements(&shape).unwrap_or(usize::MAX);
+            let share = missing.div_ceil(self.world_size);
+            let mut pieces = Vec::new();
+            for run in &runs {
+                let found = cut(run, offset, share).ok_or_else(|| ZeroFault::Ends {
+                    parameter: name.clone(),
+                })?;
+                for mut piece in found {
+                    // The last ranks' parts end in padding.
+                    piece.length = piece.length.min(missing);
+                    missing -= piece.length;
+                    pieces.push(piece);
+                }
+            }
+            self.add(&name, Dtype::F32, shape, Source::Pieces(pieces));
+            offset += share;
+        }
+        let found: usize = runs.iter().flatten().map(|run| run.length).sum();
+        let expected = offset.saturating_mul(self.world_size);
+        if expected != found {
+            return Err(ZeroFault::Numbers {
+                group: 0,
+                expected,
+                found,
+            });
+        }
+        Ok(())
+    }
+
+    fn aliases(&self, by_name: &HashMap<String, usize>) -> Fallible<Vec<(String, String)>> {
+        let what = "shared_params";
+        let shared = match self.model.value.get(what) {
+            None | Some(Value::None) => return Ok(Vec::new()),
+            Some(Value::Dict(shared)) => {
+                shared.iter().map(|(alias, owner)| (alias, owner)).collect()
+            }
+            // Older versions have pairs.
+            Some(Value::List(pairs)) => {
+                let pairs = pairs.iter().filter_map(Value::as_slice);
+                pairs
+                    .filter_map(|pair| Some((pair.first()?, pair.get(1)?)))
+                    .collect::<Vec<_>>()
+            }
+            Some(_) => return Err(self.model.lacks(what)),
+        };
+        let names = shared
+            .into_iter()
+            .filter_map(|(alias, owner)| Some((alias.as_str()?, owner.as_str()?)));
+        // As in the original, what refers to nothing is left out.
+        let known = names
+            .filter(|(alias, owner)| by_name.contains_key(*owner) && !by_name.contains_key(*alias));
+        Ok(known
+            .map(|(alias, owner)| (alias.to_owned(), owner.to_owned()))
+            .collect())
+    }
+}
+
+fn elements(shape: &[usize]) -> Option<usize> {
+    shape
+        .iter()
+        .try_fold(1usize, |all, &length| all.checked_mul(length))
+}
+
+fn flat_tensors(file: &File, key: &'static str) -> Fallible<Vec<StoredTensor>> {
+    let tensors = file.optimizer()?.get(key).and_then(Value::as_slice);
+    let tensors = tensors.ok_or_else(|| file.lacks(key))?;
+    let tensors = tensors.iter().map(|value| {
+        let flat = value.as_tensor().filter(|flat| flat.dtype() == Dtype::F32);
+        flat.cloned().ok_or_else(|| file.lacks(key))
+    });
+    tensors.collect()
+}
+
+/// The pieces that hold `length` numbers from `begin` of some runs one after another.
+fn cut(runs: &[Piece], mut begin: usize, mut length: usize) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    for run in runs {
+        if length == 0 {
+            break;
+        }
+        if begin >= run.length {
+            begin -= run.length;
+            continue;
+        }
+        let taken = length.min(run.length - begin);
+        pieces.push(Piece {
+            begin: run.begin + begin,
+            length: taken,
+            ..*run
+        });
+        length -= taken;
+        begin = 0;
+    }
+    (length == 0).then_some(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cross_from_run_to_run() {
+        let run = |tensor, length| Piece {
+            rank: 0,
+            tensor,
+            begin: 0,
+            length,
+        };
+        let runs = [run(0, 3), run(1, 0), run(2, 4)];
+        let cut = |begin, length| {
+            let pieces = cut(&runs, begin, length)?;
+            Some(
+                pieces
+                    .into_iter()
+                    .map(|p| (p.tensor, p.begin, p.length))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(cut(1, 4), Some(vec![(0, 1, 2), (2, 0, 2)]));
+        assert_eq!(cut(3, 4), Some(vec![(2, 0, 4)]));
+        assert_eq!(cut(7, 0), Some(vec![]));
+        assert_eq!(cut(4, 4), None);
+    }
+}

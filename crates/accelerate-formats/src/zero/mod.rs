@@ -1,0 +1,174 @@
+//! Checkpoints of DeepSpeed's ZeRO, stages 1 to 3: full-precision weights from the partitions of all
+//! ranks.
+//!
+//! The optimizer of each rank holds a part of the float32 weights. Stages 1 and 2 cut the flat vector
+//! of each parameter group; stage 3 cuts every parameter. [`ZeroCheckpoint`] knows from which ranks'
+//! files the pieces of a parameter come and puts one together at a time, so that no more than one
+//! parameter is in memory.
+//!
+//! DeepSpeed's own objects in these files are kept as opaque values and never executed.
+//!
+//! # Source
+//! `zero_to_fp32.py`. Buffers become float32, frozen parameters keep their type, as there. Differs: a
+//! tag folder may be given itself.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::cast::to_f32;
+use crate::error::{Error, Result, ZeroFault};
+use crate::safetensors::{TensorHeader, nearest};
+use crate::tensor::{StoredTensor, reserve};
+
+mod build;
+mod files;
+
+type Fallible<T> = std::result::Result<T, ZeroFault>;
+
+/// A folder that DeepSpeed wrote, with every parameter found.
+#[derive(Debug)]
+pub struct ZeroCheckpoint {
+    folder: PathBuf,
+    stage: u8,
+    world_size: usize,
+    /// The flat float32 tensors of each rank.
+    flat: Vec<Vec<StoredTensor>>,
+    tensors: Vec<ZeroTensor>,
+    by_name: HashMap<String, usize>,
+    aliases: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+struct ZeroTensor {
+    header: TensorHeader,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// A tensor that becomes float32.
+    Cast(StoredTensor),
+    /// Tensors one after another, cut to the size of the whole.
+    Joined(Vec<StoredTensor>),
+    /// Pieces of the flat tensors.
+    Pieces(Vec<Piece>),
+}
+
+/// A run of numbers in a flat tensor.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    rank: usize,
+    tensor: usize,
+    begin: usize,
+    length: usize,
+}
+
+impl ZeroCheckpoint {
+    /// Reads the descriptions in a folder of DeepSpeed's.
+    ///
+    /// `tag` names the folder inside; without it, the file `latest` does, or `folder` holds the
+    /// files itself.
+    ///
+    /// # Errors
+    /// [`Error::Zero`] with what is missing or does not fit.
+    pub fn open(folder: impl AsRef<Path>, tag: Option<&str>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let tagged = files::tagged(folder, tag)?;
+        let (models, optimizers) = files::read(&tagged)?;
+        build::build(&tagged, &models, &optimizers).map_err(|fault| refused(&tagged, fault))
+    }
+
+    /// The folder with the files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The stage of ZeRO: 1, 2 or 3.
+    pub fn stage(&self) -> u8 {
+        self.stage
+    }
+
+    /// How many ranks wrote it.
+    pub fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// All buffers, frozen parameters and parameters, in this order.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorHeader> {
+        self.tensors.iter().map(|tensor| &tensor.header)
+    }
+
+    /// Second names of tied parameters, each with the name its parameter has in
+    /// [`tensors`](Self::tensors).
+    pub fn aliases(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.aliases
+            .iter()
+            .map(|(alias, owner)| (alias.as_str(), owner.as_str()))
+    }
+
+    /// Puts a tensor in row-major order, little-endian, into `out`, in place of what it held.
+    ///
+    /// # Errors
+    /// [`Error::TensorNotFound`], [`Error::OutOfMemory`].
+    pub fn read_into(&self, name: &str, out: &mut Vec<u8>) -> Result<()> {
+        let alias = self.aliases.iter().find(|(alias, _)| alias == name);
+        let owner = alias.map_or(name, |(_, owner)| owner);
+        let tensor = self
+            .by_name
+            .get(owner)
+            .and_then(|&place| self.tensors.get(place));
+        let tensor = tensor.ok_or_else(|| Error::TensorNotFound {
+            path: self.folder.clone(),
+            tensor: name.to_owned(),
+            nearest: nearest(self.tensors().map(|known| known.name.as_str()), name),
+        })?;
+        let bytes = tensor
+            .header
+            .dtype
+            .bits_of(&tensor.header.shape)
+            .unwrap_or(0)
+            / 8;
+        out.clear();
+        reserve(out, bytes)?;
+        match &tensor.source {
+            Source::Cast(stored) => {
+                // Types without a cast were refused on opening.
+                let _known = to_f32(stored.dtype(), &stored.bytes()?, out);
+            }
+            Source::Joined(parts) => {
+                for part in parts {
+                    out.extend_from_slice(&part.bytes()?);
+                }
+                out.truncate(bytes);
+            }
+            Source::Pieces(pieces) => {
+                for piece in pieces {
+                    self.append(*piece, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&self, piece: Piece, out: &mut Vec<u8>) -> Result<()> {
+        let flat = self
+            .flat
+            .get(piece.rank)
+            .and_then(|rank| rank.get(piece.tensor));
+        if let Some(flat) = flat {
+            let bytes = flat.bytes()?;
+            let begin = piece.begin * size_of::<f32>();
+            let end = begin + piece.length * size_of::<f32>();
+            // Checked when the pieces were cut.
+            out.extend_from_slice(bytes.get(begin..end).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+fn refused(folder: &Path, fault: ZeroFault) -> Error {
+    Error::Zero {
+        folder: folder.to_owned(),
+        fault: Box::new(fault),
+    }
+}
