@@ -10,6 +10,7 @@ use tch::Tensor;
 
 use super::dtype::{can_become, dtype_of, kind_of};
 use super::report::{LoadReport, Mismatch, TensorType};
+use super::wrappers::without_wrappers;
 use crate::nn::Module;
 use crate::{Error, Result, nn};
 
@@ -82,6 +83,8 @@ impl fmt::Debug for LoadOptions<'_> {
 ///
 /// Values are cast to the module's type and go to its device; they are read from the mapped file
 /// without another copy in between, unless a torch file holds a view that is not in row-major order.
+/// A name that only a wrapper (`module.`, `_orig_mod.`) keeps from fitting is taken without it, with
+/// a warning, unless the file has that name too.
 /// A tied parameter may stand in the file under any of its
 /// names. Everything is compared before the first copy, so a module is never half loaded for want
 /// of a name.
@@ -105,6 +108,13 @@ pub fn load_weights(
             class: module.class_name(),
             report: Box::new(report),
         });
+    }
+    if let Some(first) = report.unwrapped.first() {
+        tracing::warn!(
+            "{} name(s) of `{}` are of a wrapped model and were found without the wrapper, first `{first}`",
+            report.unwrapped.len(),
+            weights.path().display()
+        );
     }
     report.loaded = copies.len();
     tch::no_grad(|| {
@@ -156,10 +166,17 @@ fn compare<'w, 'm>(
     let mut taken = HashSet::new();
     let mut filled = HashSet::new();
     for slice in weights.tensors() {
-        let Some(name) = options.name_for(slice.name()) else {
+        let Some(mut name) = options.name_for(slice.name()) else {
             report.ignored.push(slice.name().to_owned());
             continue;
         };
+        if !by_name.contains_key(name.as_str())
+            && let Some(plain) = without_wrappers(&name, |plain| by_name.contains_key(plain))
+            && weights.find(&plain).is_none()
+        {
+            report.unwrapped.push(slice.name().to_owned());
+            name = plain;
+        }
         let Some(&target) = by_name.get(name.as_str()) else {
             report.unexpected.push(slice.name().to_owned());
             continue;
@@ -264,7 +281,7 @@ fn as_tensor(slice: &WeightTensor<'_>) -> Result<Tensor> {
             found: format!("the shape {:?} of `{}`", slice.shape(), slice.name()),
         })?;
     let bytes = slice.to_owner()?;
-    if bytes.is_aligned_to(slice.dtype().alignment()) {
+    if bytes.is_aligned_to(kind.elt_size_in_bytes()) {
         return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
     }
     Ok(Tensor::f_from_data_size(&bytes, &shape, kind)?)

@@ -8,6 +8,7 @@ mod dtype;
 mod load;
 mod report;
 mod save;
+mod wrappers;
 
 pub use accelerate_formats::{AtomicFile, Metadata, Weights};
 

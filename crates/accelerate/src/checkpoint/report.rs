@@ -23,6 +23,8 @@ pub struct LoadReport {
     pub newly_initialized: Vec<String>,
     /// Names of the file that the caller chose to ignore.
     pub ignored: Vec<String>,
+    /// Names of the file that fit only without a part that a wrapper put into them.
+    pub unwrapped: Vec<String>,
 }
 
 impl LoadReport {

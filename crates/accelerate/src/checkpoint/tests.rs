@@ -159,6 +159,29 @@ fn a_second_name_loads_into_a_model_that_does_not_tie() -> Result<()> {
 }
 
 #[test]
+fn names_of_a_wrapped_model_are_found_and_told() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let f32 = Dtype::F32;
+    let wrapped: &[(&str, Dtype, &[usize])] = &[
+        ("module._orig_mod.first.weight", f32, &[2, 3]),
+        ("module.first.bias", f32, &[2]),
+        ("count", Dtype::I64, &[]),
+    ];
+    write(&path, wrapped);
+    let report = load_weights(&model()?, &Weights::open(&path)?, &LoadOptions::strict())?;
+    assert_eq!((report.loaded, report.unwrapped.len()), (3, 2));
+    // Both names at once: nobody knows which is meant.
+    write(&path, &[wrapped, &[("first.bias", f32, &[2])]].concat());
+    let error = load_weights(&model()?, &Weights::open(&path)?, &LoadOptions::strict());
+    let Err(Error::WeightsDoNotFit { report, .. }) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(report.unexpected, ["module.first.bias"]);
+    Ok(())
+}
+
+#[test]
 fn values_are_cast_within_a_family() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
