@@ -78,7 +78,7 @@ fn copy(from: &Path, to: &Path) {
         if from.is_dir() {
             copy(&from, &to)
         } else {
-            drop(fs::copy(from, to).unwrap())
+            fs::copy(from, to).unwrap();
         }
     }
 }
