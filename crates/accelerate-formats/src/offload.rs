@@ -208,7 +208,7 @@ impl OffloadFolder {
 fn refused(folder: &Path, fault: OffloadFault) -> Error {
     Error::Offload {
         folder: folder.to_owned(),
-        fault,
+        fault: Box::new(fault),
     }
 }
 

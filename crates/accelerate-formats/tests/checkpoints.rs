@@ -78,7 +78,7 @@ fn copy(from: &Path, to: &Path) {
         if from.is_dir() {
             copy(&from, &to)
         } else {
-            drop(fs::copy(from, to).unwrap())
+            fs::copy(from, to).unwrap();
         }
     }
 }
@@ -375,7 +375,7 @@ fn offload_folders_that_lie_are_refused() {
         .and_then(|read| read.get(name))
         .unwrap_err()
     {
-        Error::Offload { fault, .. } => fault,
+        Error::Offload { fault, .. } => *fault,
         other => panic!("{other:?}"),
     };
     let index = |text: &str| fs::write(folder.path().join("index.json"), text).unwrap();

@@ -19,7 +19,7 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// Files that are made of each fixture.
-const ROUNDS: u64 = 400;
+const ROUNDS: u64 = 250;
 /// More than any parser needs for these small files, with all tests of this file at once.
 const MOST_BYTES: usize = 64 << 20;
 

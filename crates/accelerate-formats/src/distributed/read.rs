@@ -145,7 +145,7 @@ impl DistributedCheckpoint {
         self.check_cover(tensor, elements, &parts)?;
         for (chunk, overlap) in &parts {
             let part = self.chunk(tensor, chunk)?;
-            let begin = overlap.from_wanted(&wanted);
+            let begin = overlap.within_wanted(&wanted);
             let layout = Layout {
                 offset: begin
                     .iter()
@@ -154,7 +154,7 @@ impl DistributedCheckpoint {
                     .sum(),
                 strides: &rows,
             };
-            let within = overlap.from_chunk(chunk);
+            let within = overlap.within_part(chunk);
             let copied = part.read_box((&within, &overlap.sizes), out, layout)?;
             if copied.is_none() {
                 return Err(self.refused(outside()));
@@ -246,7 +246,7 @@ impl DistributedCheckpoint {
             self.refused(DistributedFault::Part {
                 name: name.to_owned(),
                 file: place.file.clone(),
-                source,
+                source: source.into(),
             })
         })
     }
@@ -350,7 +350,7 @@ impl Box<'_> {
 }
 
 impl Overlap {
-    fn from_wanted(&self, wanted: &Box<'_>) -> Vec<usize> {
+    fn within_wanted(&self, wanted: &Box<'_>) -> Vec<usize> {
         self.begin
             .iter()
             .zip(wanted.offsets)
@@ -358,7 +358,7 @@ impl Overlap {
             .collect()
     }
 
-    fn from_chunk(&self, chunk: &Chunk) -> Vec<usize> {
+    fn within_part(&self, chunk: &Chunk) -> Vec<usize> {
         self.begin
             .iter()
             .zip(&chunk.offsets)

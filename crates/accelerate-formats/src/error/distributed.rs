@@ -108,7 +108,7 @@ pub enum DistributedFault {
         file: String,
         /// What is wrong with it.
         #[source]
-        source: TorchFault,
+        source: Box<TorchFault>,
     },
     /// A part holds something other than the description says.
     #[error("the part of `{tensor}` in `{file}`: expected `{dtype}` {sizes:?}, found {found}")]

@@ -143,7 +143,7 @@ pub enum Error {
         folder: PathBuf,
         /// What is wrong.
         #[source]
-        fault: OffloadFault,
+        fault: Box<OffloadFault>,
     },
     /// The bytes of a tensor were asked for before they were there.
     #[error(

@@ -306,8 +306,8 @@ impl<'g, 'p> Decoder<'g, 'p> {
                 .parameter(arguments, depth)?
                 .ok_or_else(|| wrong("a tensor and a bool")),
             Some(Known::Size) => match arguments {
-                &[] => Ok(Value::Size(Vec::new())),
-                &[sizes] => self.sizes(sizes).map(Value::Size),
+                [] => Ok(Value::Size(Vec::new())),
+                [sizes] => self.sizes(*sizes).map(Value::Size),
                 _ => Err(wrong("a tuple of sizes")),
             },
             Some(Known::Device) => self

@@ -12,6 +12,9 @@ use crate::safetensors::TensorHeader;
 use crate::tensor::StoredTensor;
 use crate::value::Value;
 
+/// The parameters of a group with their shapes, in the order of the flat vector.
+type Group = Vec<(String, Vec<usize>)>;
+
 /// Finds every tensor of a checkpoint.
 pub(super) fn build(
     folder: &Path,
@@ -204,7 +207,7 @@ impl<'f> Builder<'f> {
     }
 
     /// The parameters of each group, in the order of the flat vector.
-    fn groups(&self) -> Fallible<Vec<Vec<(String, Vec<usize>)>>> {
+    fn groups(&self) -> Fallible<Vec<Group>> {
         let what = "param_shapes";
         let groups = self.model.value.get(what).and_then(Value::as_slice);
         let groups = groups.ok_or_else(|| self.model.lacks(what))?;
@@ -318,9 +321,7 @@ impl<'f> Builder<'f> {
         let what = "shared_params";
         let shared = match self.model.value.get(what) {
             None | Some(Value::None) => return Ok(Vec::new()),
-            Some(Value::Dict(shared)) => {
-                shared.iter().map(|(alias, owner)| (alias, owner)).collect()
-            }
+            Some(Value::Dict(shared)) => shared.iter().collect(),
             // Older versions have pairs.
             Some(Value::List(pairs)) => {
                 let pairs = pairs.iter().filter_map(Value::as_slice);

@@ -4,7 +4,7 @@ use accelerate_formats::Dtype;
 use tch::Kind;
 
 /// The table; types that only one side knows are absent.
-const PAIRS: [(Dtype, Kind); 15] = [
+const PAIRS: [(Dtype, Kind); 16] = [
     (Dtype::Bool, Kind::Bool),
     (Dtype::U8, Kind::Uint8),
     (Dtype::I8, Kind::Int8),
@@ -16,6 +16,7 @@ const PAIRS: [(Dtype, Kind); 15] = [
     (Dtype::F32, Kind::Float),
     (Dtype::F64, Kind::Double),
     (Dtype::C64, Kind::ComplexFloat),
+    (Dtype::C128, Kind::ComplexDouble),
     (Dtype::F8E5m2, Kind::Float8e5m2),
     (Dtype::F8E4m3, Kind::Float8e4m3fn),
     (Dtype::F8E5m2Fnuz, Kind::Float8e5m2fnuz),
@@ -53,13 +54,13 @@ enum Family {
 }
 
 fn family(dtype: Dtype) -> Option<Family> {
-    use Dtype::{Bf16, Bool, C64, F16, F32, F64, I8, I16, I32, I64, U8};
+    use Dtype::{Bf16, Bool, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8};
     use Dtype::{F8E4m3, F8E4m3Fnuz, F8E5m2, F8E5m2Fnuz};
     match dtype {
         Bool => Some(Family::Truth),
         U8 | I8 | I16 | I32 | I64 => Some(Family::Integer),
         F16 | Bf16 | F32 | F64 | F8E5m2 | F8E4m3 | F8E5m2Fnuz | F8E4m3Fnuz => Some(Family::Real),
-        C64 => Some(Family::Complex),
+        C64 | C128 => Some(Family::Complex),
         // libtorch through tch has no such type.
         _ => None,
     }
