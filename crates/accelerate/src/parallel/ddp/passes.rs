@@ -17,15 +17,14 @@ impl DataParallel {
         run: impl FnOnce(Call) -> Result<T>,
     ) -> Result<T> {
         let site = Site::Model(self.class);
-        let counted = self.state.counted(operation, site, |call| {
+        self.state.counted(operation, site, |call| {
             run(call).map_err(|error| match error {
                 Error::Torch(accelerate_torch::Error::UnusedParameters {
                     names, remedy, ..
                 }) => unused::found(&self.state, &self.group, call, names, remedy),
                 other => other,
             })
-        });
-        counted
+        })
     }
 
     /// Whether the next backward pass is one that exchanges gradients; it is then taken as run.
