@@ -48,10 +48,9 @@ pub(crate) fn backward<'a>(
     loss: &Tensor,
 ) -> Result<()> {
     let run = || autograd::backward(&[loss.shallow_clone()], None, BackwardOptions::default());
-    // All of them: each forgets that it waited.
-    let exchanges = models
-        .into_iter()
-        .fold(false, |any, model| model.takes_part() || any);
+    // All of them are asked: each forgets that it waited.
+    let waited = models.into_iter().filter(|model| model.takes_part());
+    let exchanges = waited.count() > 0;
     let Some(group) = state.process_group().filter(|_| exchanges) else {
         return Ok(run()?);
     };
