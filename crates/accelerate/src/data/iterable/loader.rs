@@ -143,7 +143,7 @@ where
         let part = |index: usize| {
             let passed_over = turns.parts.get(index).copied().unwrap_or_default();
             let part = Part { num, index };
-            (index, Batcher::start(&*self.source, part, passed_over))
+            (index, Batcher::start(&self.source, part, passed_over))
         };
         Ok(Reader::Here(turns.order().into_iter().map(part).collect()))
     }

@@ -17,15 +17,14 @@ impl DataParallel {
         run: impl FnOnce(Call) -> Result<T>,
     ) -> Result<T> {
         let site = Site::Model(self.class);
-        let counted = self.state.counted(operation, site, |call| {
+        self.state.counted(operation, site, |call| {
             run(call).map_err(|error| match error {
                 Error::Torch(accelerate_torch::Error::UnusedParameters {
                     names, remedy, ..
                 }) => unused::found(&self.state, &self.group, call, names, remedy),
                 other => other,
             })
-        });
-        counted
+        })
     }
 
     /// Whether the next backward pass is one that exchanges gradients; it is then taken as run.
@@ -49,10 +48,9 @@ pub(crate) fn backward<'a>(
     loss: &Tensor,
 ) -> Result<()> {
     let run = || autograd::backward(&[loss.shallow_clone()], None, BackwardOptions::default());
-    // All of them: each forgets that it waited.
-    let exchanges = models
-        .into_iter()
-        .fold(false, |any, model| model.takes_part() || any);
+    // All of them are asked: each forgets that it waited.
+    let waited = models.into_iter().filter(|model| model.takes_part());
+    let exchanges = waited.count() > 0;
     let Some(group) = state.process_group().filter(|_| exchanges) else {
         return Ok(run()?);
     };
