@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, case, integers};
 
-fn config(more: Value) -> Value {
+fn config(more: &Value) -> Value {
     let mut all = json!({
         "vocab_size": 24, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 32, "max_position_embeddings": 12,
@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case::<BertModel>(
             "BertModel",
-            config(json!({})),
+            config(&json!({})),
             text.clone(),
             "last_hidden_state",
             |model, inputs| {
@@ -51,35 +51,35 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case::<BertForSequenceClassification>(
             "BertForSequenceClassification",
-            config(labels.clone()),
+            config(&labels),
             text.clone(),
             "logits",
             |model, inputs| model.call(batch(inputs)).unwrap().logits,
         ),
         case::<BertForTokenClassification>(
             "BertForTokenClassification",
-            config(labels),
+            config(&labels),
             text.clone(),
             "logits",
             |model, inputs| model.call(batch(inputs)).unwrap().logits,
         ),
         case::<BertForMaskedLM>(
             "BertForMaskedLM",
-            config(json!({})),
+            config(&json!({})),
             text.clone(),
             "logits",
             |model, inputs| model.call(batch(inputs)).unwrap().logits,
         ),
         case::<BertForMaskedLM>(
             "BertForMaskedLM",
-            config(json!({"tie_word_embeddings": false})),
+            config(&json!({"tie_word_embeddings": false})),
             text.clone(),
             "logits",
             |model, inputs| model.call(batch(inputs)).unwrap().logits,
         ),
         case::<BertForPreTraining>(
             "BertForPreTraining",
-            config(json!({})),
+            config(&json!({})),
             text,
             "prediction_logits",
             |model, inputs| {

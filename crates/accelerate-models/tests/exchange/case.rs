@@ -10,6 +10,9 @@ use tch::{Kind, Tensor};
 /// Relative to the largest number of the output.
 const TOLERANCE: f64 = 1e-5;
 
+type Write = dyn Fn(&Path, &Value) -> Tensor;
+type Read = dyn Fn(&Path, &Path, &Value) -> Tensor;
+
 /// One model on its way to Python and back.
 pub(crate) struct Case {
     pub(crate) class: &'static str,
@@ -17,9 +20,9 @@ pub(crate) struct Case {
     /// The field of the output that is compared.
     pub(crate) output: &'static str,
     /// Makes a model, writes it to a folder, and gives its output.
-    pub(crate) write: Box<dyn Fn(&Path, &Value) -> Tensor>,
+    pub(crate) write: Box<Write>,
     /// Reads a folder, compares the weights with the first one's, and gives the output.
-    pub(crate) read: Box<dyn Fn(&Path, &Path, &Value) -> Tensor>,
+    pub(crate) read: Box<Read>,
 }
 
 /// A model with new weights and this configuration, which `run` calls.

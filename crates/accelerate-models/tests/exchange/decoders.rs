@@ -15,7 +15,7 @@ fn input(inputs: &Value) -> CausalLmInput {
 }
 
 /// Sizes under the names that Llama and Mixtral have for them.
-fn sizes(more: Value) -> Value {
+fn sizes(more: &Value) -> Value {
     let mut all = json!({
         "vocab_size": 24, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 12,
@@ -47,21 +47,21 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case::<LlamaForCausalLM>(
             "LlamaForCausalLM",
-            sizes(json!({})),
+            sizes(&json!({})),
             text.clone(),
             "logits",
             |model, inputs| model.call(input(inputs)).unwrap().logits,
         ),
         case::<LlamaForCausalLM>(
             "LlamaForCausalLM",
-            sizes(json!({"tie_word_embeddings": true})),
+            sizes(&json!({"tie_word_embeddings": true})),
             text.clone(),
             "logits",
             |model, inputs| model.call(input(inputs)).unwrap().logits,
         ),
         case::<MixtralForCausalLM>(
             "MixtralForCausalLM",
-            sizes(mixtral),
+            sizes(&mixtral),
             text,
             "logits",
             |model, inputs| model.call(input(inputs)).unwrap().logits,
