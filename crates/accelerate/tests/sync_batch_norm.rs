@@ -41,8 +41,7 @@ fn layer(options: BatchNormOptions) -> Result<BatchNorm2d> {
     let layer = BatchNorm2d::new(CHANNELS, options, &Factory::default())?;
     for (salt, (_, parameter)) in (60..).zip(layer.named_parameters()) {
         let values = filled(&[CHANNELS], salt, 1.0);
-        let _same =
-            accelerate::tch::no_grad(|| parameter.tensor().shallow_clone().f_copy_(&values))?;
+        accelerate::tch::no_grad(|| parameter.tensor().shallow_clone().f_copy_(&values))?;
     }
     Ok(layer)
 }
@@ -190,8 +189,7 @@ fn small() -> Result<Small> {
     )?;
     for (salt, parameter) in (70..).zip(conv.parameters()) {
         let values = filled(&parameter.shape(), salt, 0.0);
-        let _same =
-            accelerate::tch::no_grad(|| parameter.tensor().shallow_clone().f_copy_(&values))?;
+        accelerate::tch::no_grad(|| parameter.tensor().shallow_clone().f_copy_(&values))?;
     }
     Ok(Small {
         conv,

@@ -50,7 +50,7 @@ fn assert_close(what: &str, found: &Tensor, expected: &Value) {
 }
 
 fn set(tensor: &Tensor, values: &Tensor) {
-    let _same = tch::no_grad(|| tensor.shallow_clone().f_copy_(values)).unwrap();
+    tch::no_grad(|| tensor.shallow_clone().f_copy_(values)).unwrap();
 }
 
 /// Runs a layer as the recorder did and compares everything that it recorded.

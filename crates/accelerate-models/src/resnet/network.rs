@@ -223,7 +223,7 @@ fn copy(from: &Linear, to: &Linear) -> Result<()> {
         (from.bias.as_ref(), to.bias.as_ref()),
     ];
     for (from, to) in pairs.into_iter().filter_map(|(from, to)| from.zip(to)) {
-        let _same = tch::no_grad(|| to.tensor().shallow_clone().f_copy_(from.tensor()))?;
+        tch::no_grad(|| to.tensor().shallow_clone().f_copy_(from.tensor()))?;
     }
     Ok(())
 }

@@ -132,7 +132,7 @@ impl Forward for ResNetShortCut {
 /// The way around the convolutions.
 #[derive(Debug, Clone, Module)]
 enum Around {
-    ShortCut(ResNetShortCut),
+    ShortCut(Box<ResNetShortCut>),
     Unchanged(Identity),
 }
 
@@ -142,11 +142,11 @@ impl Around {
         if inputs == outputs && stride == 1 {
             return Ok(Self::Unchanged(Identity::new()));
         }
-        Ok(Self::ShortCut(ResNetShortCut {
+        Ok(Self::ShortCut(Box::new(ResNetShortCut {
             convolution: convolution(channels, 1, stride, 1, factory)?,
             normalization: norm(outputs, factory)?,
             state: ModuleState::default(),
-        }))
+        })))
     }
 }
 

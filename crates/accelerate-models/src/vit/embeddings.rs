@@ -45,7 +45,7 @@ impl Forward for ViTPatchEmbeddings {
         if shape.len() != 4 || shape.get(1) != Some(&self.num_channels) {
             let channels = self.num_channels;
             return Err(refused(
-                format!("[batch, {channels}, height, width]"),
+                &format!("[batch, {channels}, height, width]"),
                 &images,
             ));
         }
@@ -130,7 +130,7 @@ impl ViTEmbeddings {
     fn positions(&self, images: &Tensor, stretch: bool) -> Result<Tensor> {
         let size = match images.size().as_slice() {
             &[_, _, height, width] => [height, width],
-            _ => return Err(refused("four dimensions".to_owned(), images)),
+            _ => return Err(refused("four dimensions", images)),
         };
         if size == self.image_size {
             return self.position_embeddings.dense();
@@ -140,7 +140,7 @@ impl ViTEmbeddings {
         }
         let [height, width] = self.image_size;
         Err(refused(
-            format!("height {height} and width {width}, or `interpolate_pos_encoding`"),
+            &format!("height {height} and width {width}, or `interpolate_pos_encoding`"),
             images,
         ))
     }
@@ -160,7 +160,7 @@ impl Forward for ViTEmbeddings {
     }
 }
 
-fn refused(expected: String, images: &Tensor) -> Error {
+fn refused(expected: &str, images: &Tensor) -> Error {
     Error::Argument {
         operation: "ViTEmbeddings",
         expected: format!("images of {expected}"),
