@@ -1,7 +1,6 @@
 //! DeepSpeed's folders, offload folders, and everything as sharded safetensors files.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "functions that tests share may fail like tests"
 )]
 

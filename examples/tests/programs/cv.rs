@@ -46,8 +46,7 @@ fn digits(folder: &Path) {
             false => next() % 5,
         });
         let values: Vec<String> = values.map(|value| value.to_string()).collect();
-        writeln!(packed, "{},{digit}", values.join(","))
-            .unwrap_or_else(|e| panic!("{number}: {e}"));
+        writeln!(packed, "{},{digit}", values.join(",")).unwrap();
     }
     packed.finish().unwrap();
 }
@@ -64,7 +63,7 @@ struct Epoch {
 fn after(line: &str, word: &str) -> f64 {
     let (_, rest) = line.rsplit_once(&format!("{word} ")).unwrap();
     let number = rest.split([' ', ',']).next().unwrap();
-    number.parse().unwrap_or_else(|e| panic!("`{line}`: {e}"))
+    number.parse().unwrap()
 }
 
 fn epochs(done: &Done) -> Vec<Epoch> {

@@ -125,8 +125,6 @@ fn some_padding(operation: &'static str, mask: &Tensor, extent: Extent) -> Resul
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn extent(rows: i64, queries: i64, cached: i64) -> Extent {

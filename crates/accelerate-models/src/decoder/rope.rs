@@ -157,8 +157,6 @@ impl RopeParameters {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn settings(json: &str, theta: Option<f64>) -> Result<RotarySettings> {

@@ -371,14 +371,14 @@ mod tests {
         let cache = KeyValueCache::new(1, 4);
         let layer = cache.layer(0)?;
         let prompt = column(&[&[1.0, 2.0], &[5.0, 6.0]])?;
-        layer.append(&prompt, &prompt.f_neg()?)?;
+        drop(layer.append(&prompt, &prompt.f_neg()?)?);
         let cross = column(&[&[7.0], &[8.0]])?;
         let (kept, _) = layer.cross(|| Ok((cross.shallow_clone(), cross.shallow_clone())))?;
         assert_eq!(kept, cross);
         cache.repeat_rows(2)?;
         cache.reorder(&Tensor::f_from_slice(&[1i64, 0, 3, 3])?)?;
         let new = column(&[&[10.0], &[11.0], &[12.0], &[13.0]])?;
-        layer.append(&new, &new)?;
+        drop(layer.append(&new, &new)?);
         cache.reorder(&Tensor::f_from_slice(&[1i64, 1, 3, 2])?)?;
         let (keys, values) = layer.append(&new, &new)?;
         let expected = [
@@ -399,7 +399,7 @@ mod tests {
         let cache = KeyValueCache::new(1, 4);
         let layer = cache.layer(0)?;
         let one = Tensor::f_zeros([1, 2, 1, 3], (Kind::Float, Device::Cpu))?;
-        layer.append(&one, &one)?;
+        drop(layer.append(&one, &one)?);
         let two = Tensor::f_zeros([2, 2, 1, 3], (Kind::Float, Device::Cpu))?;
         let message = layer
             .append(&two, &two)

@@ -197,8 +197,6 @@ fn gpt2_refuses(key: &'static str, expected: impl Into<String>, found: &dyn fmt:
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

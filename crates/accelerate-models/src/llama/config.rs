@@ -210,8 +210,6 @@ fn llama_refuses(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

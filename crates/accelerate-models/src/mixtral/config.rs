@@ -230,8 +230,6 @@ fn mixtral_refuses(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -61,8 +61,6 @@ impl TextTokenizer {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     const TEXT: &str = "the cat and the hat and the bat\nsat in the sun, the sun\n";
