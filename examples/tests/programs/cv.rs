@@ -38,7 +38,7 @@ fn digits(folder: &Path) {
     };
     let file = File::create(folder.join("digits.csv.gz")).unwrap();
     let mut packed = GzEncoder::new(file, Compression::fast());
-    for number in 0..IMAGES {
+    for _ in 0..IMAGES {
         let digit = next() as usize % 10;
         let rows = [digit % 8, (digit / 8 * 3 + digit + 4) % 8];
         let values = (0..64).map(|place| match rows.contains(&(place / 8)) {
