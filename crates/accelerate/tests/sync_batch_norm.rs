@@ -1,4 +1,5 @@
 //! Batch normalisation over several real ranks against one process with the whole batch.
+
 use accelerate::nn::{
     BatchNorm2d, BatchNormOptions, Conv2d, Conv2dOptions, Factory, Forward, Module, ModuleState,
     convert_sync_batchnorm,
