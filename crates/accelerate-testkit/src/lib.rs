@@ -6,15 +6,18 @@
 //! or a run that takes longer than its deadline, ends all ranks and fails the test
 //! with the output of each.
 //!
+//! [`recorded_here`] says whether recorded numbers can be demanded to the last bit;
 //! [`formula`] gives the numbers that recordings in Python start from.
 #![forbid(unsafe_code)]
 
 mod formula;
 mod python;
 mod rank;
+mod recording;
 mod run;
 
 pub use formula::{formula, formula_salt};
 pub use python::parity_python;
 pub use rank::Rank;
+pub use recording::recorded_here;
 pub use run::{RankOutput, ranks, ranks_within, start_ranks};

@@ -13,7 +13,7 @@ use accelerate::nn::{Embedding, Factory, Forward, Linear, Module, ModuleState};
 use accelerate::optim::{Optimizer, Sgd, SgdConfig};
 use accelerate::parallel::DistributedDataParallelKwargs;
 use accelerate::{Accelerator, AcceleratorBuilder, Error, Result};
-use accelerate_testkit::{Rank, ranks};
+use accelerate_testkit::{Rank, ranks, recorded_here};
 use accelerate_torch::{ReduceOp, autograd};
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};
@@ -67,6 +67,7 @@ fn collectives(accelerator: &Accelerator) -> Result<u64> {
 
 #[derive(serde::Deserialize)]
 struct Recording {
+    made_with: MadeWith,
     batch_size: usize,
     epochs: usize,
     optimizer: RecordedSgd,
@@ -74,6 +75,12 @@ struct Recording {
     targets: Value,
     initial: Vec<Value>,
     cases: Vec<RecordedCase>,
+}
+
+#[derive(serde::Deserialize)]
+struct MadeWith {
+    processor: String,
+    kernels: String,
 }
 
 #[derive(serde::Deserialize)]
@@ -120,7 +127,7 @@ impl Forward for Perceptron {
 }
 
 #[test]
-fn weights_after_every_batch_equal_the_originals_to_the_last_bit() {
+fn weights_after_every_batch_equal_the_originals() {
     ranks(&[1, 2], |rank: Rank| -> Result<()> {
         let text = include_str!("../../../tests/parity/fixtures/accumulation.json");
         let recording: Recording = serde_json::from_str(text).unwrap();
@@ -133,6 +140,8 @@ fn weights_after_every_batch_equal_the_originals_to_the_last_bit() {
 }
 
 fn check_case(recording: &Recording, case: &RecordedCase) -> Result<()> {
+    let MadeWith { processor, kernels } = &recording.made_with;
+    let same_kernels = recorded_here(processor, kernels);
     let accelerator = accumulating(case.steps).build()?;
     let factory = Factory::default();
     let model = Perceptron {
@@ -171,11 +180,17 @@ fn check_case(recording: &Recording, case: &RecordedCase) -> Result<()> {
                 .iter()
                 .flat_map(|one| Vec::<f32>::try_from(one.detach().flatten(0, -1)).unwrap())
                 .collect();
-            assert_eq!(
-                found, *weights,
-                "{} ranks, {} steps",
-                case.ranks, case.steps
-            );
+            let what = format!("{} ranks, {} steps", case.ranks, case.steps);
+            if same_kernels {
+                assert_eq!(found, *weights, "{what}");
+            }
+            // Elsewhere sums are taken in another order.
+            for (found, expected) in found.iter().zip(weights) {
+                assert!(
+                    (found - expected).abs() <= 1e-6 * expected.abs().max(0.1),
+                    "{what}: {found} {expected}"
+                );
+            }
         }
     }
     assert!(batches.next().is_none());

@@ -15,7 +15,7 @@ use accelerate::parallel::{
     CommHook, CommWrapper, DistributedDataParallelKwargs, PowerSgdOptions, ReduceOp,
 };
 use accelerate::{Accelerator, PreparedModel, Result};
-use accelerate_testkit::ranks;
+use accelerate_testkit::{ranks, recorded_here};
 use accelerate_torch::autograd;
 use tch::{Device, Kind, Tensor};
 
@@ -216,18 +216,6 @@ struct MadeWith {
     kernels: String,
 }
 
-impl MadeWith {
-    /// Whether matrix products are computed here as they were there.
-    fn is_here(&self) -> bool {
-        let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let name = processors
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let wide = processors.contains(" avx512f");
-        name.is_some_and(|(_, name)| name == self.processor) && wide == (self.kernels == "AVX512")
-    }
-}
-
 #[derive(serde::Deserialize)]
 struct Case {
     name: String,
@@ -346,7 +334,8 @@ fn twenty_steps_are_those_of_pytorch() {
         let recording: Recording = serde_json::from_str(text).unwrap();
         assert!(recording.cases.len() >= 17);
         tch::set_num_threads(1);
-        let same_kernels = recording.made_with.is_here();
+        let MadeWith { processor, kernels } = &recording.made_with;
+        let same_kernels = recorded_here(processor, kernels);
         for case in &recording.cases {
             let ddp = with_hook(case.hook(), case.wrapper());
             let (accelerator, model) = prepared(ddp, &recording.shapes)?;

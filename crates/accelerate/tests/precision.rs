@@ -16,7 +16,7 @@ use accelerate::nn::{
 use accelerate::optim::{Optimizer, Scheduler, Sgd, SgdConfig, linear_schedule_with_warmup};
 use accelerate::precision::{AutocastKwargs, GradScaler, GradScalerKwargs, MixedPrecision};
 use accelerate::{Accelerator, AcceleratorBuilder, ClipNorm, Error, Result};
-use accelerate_testkit::{Rank, ranks};
+use accelerate_testkit::{Rank, ranks, recorded_here};
 use accelerate_torch::{autocast, autograd};
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};
@@ -526,7 +526,8 @@ fn bf16_on_a_cpu_gives_pytorchs_numbers() -> Result<()> {
     accelerator.backward(&loss)?;
     // bfloat16 is the upper half of float32.
     assert!(bits(&logits).iter().all(|one| one & 0xffff == 0));
-    let same = same_processor(recording["made_with"]["processor"].as_str().unwrap());
+    let made_with = |what: &str| recording["made_with"][what].as_str().unwrap().to_owned();
+    let same = recorded_here(&made_with("processor"), &made_with("kernels"));
     close(&logits, &recording["logits"], same);
     close(&loss, &recording["loss"], same);
     for (one, expected) in parameters
@@ -536,10 +537,6 @@ fn bf16_on_a_cpu_gives_pytorchs_numbers() -> Result<()> {
         close(&autograd::grad(one)?.unwrap(), expected, same);
     }
     Ok(())
-}
-
-fn same_processor(name: &str) -> bool {
-    std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(name))
 }
 
 /// Equal to the last bit on the processor of the recording; elsewhere kernels take sums in another
