@@ -339,7 +339,7 @@ fn torch_files_are_read_like_others_and_come_first() {
     assert_eq!((weights.len(), first(path)), (3, 100));
     assert!(weights.files()[0].is_torch() && weights.files()[0].metadata().is_none());
     assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert_eq!(first(&path.join("model.safetensors")), 0);
+    assert_eq!(first(&path.join("model.safetensors")), 1);
     // What a file without an ending is, its first bytes tell.
     torch_shard(path, "0123abcd", &["x"]);
     assert_eq!(first(&path.join("0123abcd")), 100);

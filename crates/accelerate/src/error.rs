@@ -435,6 +435,52 @@ pub enum Error {
         /// The loop that this rank is in.
         own_loop: u64,
     },
+    /// Nobody says where a checkpoint is.
+    #[error(
+        "no `{argument}` is given and automatic checkpoint naming is off; give a folder, or a \
+         `ProjectConfiguration` with `project_dir` and `automatic_checkpoint_naming`"
+    )]
+    NoCheckpointFolder {
+        /// The argument that would say it.
+        argument: &'static str,
+    },
+    /// A checkpoint cannot be put where something else is.
+    #[error("cannot save a checkpoint as `{}`: {problem}; name a folder of its own", path.display())]
+    CheckpointTarget {
+        /// The place.
+        path: PathBuf,
+        /// What is there.
+        problem: &'static str,
+    },
+    /// Another process saves to the same place.
+    #[error(
+        "another process is saving a checkpoint as `{}`; give each job a folder of its own",
+        path.display()
+    )]
+    CheckpointBusy {
+        /// The place.
+        path: PathBuf,
+    },
+    /// A checkpoint is not what was saved.
+    #[error("the checkpoint `{}` is damaged: {fault}; load an earlier one", path.display())]
+    CheckpointDamaged {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<crate::checkpoint::CheckpointFault>,
+    },
+    /// There is no checkpoint that could be loaded.
+    #[error(
+        "no whole checkpoint in `{}`{}",
+        folder.display(),
+        skipped.iter().map(|one| format!("; {one}")).collect::<String>()
+    )]
+    NoWholeCheckpoint {
+        /// The folder of the project's checkpoints.
+        folder: PathBuf,
+        /// Those that are there, and what is wrong with them.
+        skipped: Vec<crate::checkpoint::SkippedCheckpoint>,
+    },
     /// A saved state does not fit what it is loaded into.
     #[error("the saved state does not fit this {target}: {}", problems.join("; "))]
     StateMismatch {

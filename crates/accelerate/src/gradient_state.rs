@@ -114,6 +114,13 @@ impl GradientState {
         self.shared.sync_gradients.set(true);
     }
 
+    /// Whether some models have seen batches since their gradients were last complete.
+    pub(crate) fn is_accumulating(&self) -> bool {
+        let steps = u64::try_from(self.num_steps().get()).unwrap_or(u64::MAX);
+        let counts = self.shared.counters.snapshot();
+        counts.iter().any(|(_, count)| !count.is_multiple_of(steps))
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.shared.counters
     }

@@ -1,5 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
 use crate::accumulation::GradientAccumulationPlugin;
+use crate::checkpoint::{Project, ProjectConfiguration, Registry};
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
@@ -68,6 +70,7 @@ pub struct AcceleratorBuilder {
     rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    project: ProjectConfiguration,
 }
 
 impl Default for AcceleratorBuilder {
@@ -83,6 +86,7 @@ impl Default for AcceleratorBuilder {
             rng_types: vec![RngType::Generator],
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
+            project: ProjectConfiguration::default(),
         }
     }
 }
@@ -202,6 +206,20 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// The project's folder; short for a [`ProjectConfiguration`] of no more than that.
+    #[must_use]
+    pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.project.project_dir = Some(folder.into());
+        self
+    }
+
+    /// Where checkpoints go, how they are named and how many stay.
+    #[must_use]
+    pub fn project_config(mut self, project: ProjectConfiguration) -> Self {
+        self.project = project;
+        self
+    }
+
     /// Makes the accelerator.
     ///
     /// # Collective
@@ -232,6 +250,8 @@ impl AcceleratorBuilder {
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
                 optimizers: RefCell::default(),
+                registry: Registry::default(),
+                project: Project::new(self.project),
                 models: RefCell::default(),
                 trigger: Cell::default(),
             }),

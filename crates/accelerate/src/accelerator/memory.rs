@@ -30,6 +30,7 @@ impl Accelerator {
         let shared = &self.shared;
         shared.optimizers.borrow_mut().clear();
         shared.models.borrow_mut().clear();
+        shared.registry.clear();
         shared.loaders.borrow_mut().clear();
         shared.gradient_state.restart();
         if let Some(scaler) = self.scaler() {

@@ -2,6 +2,7 @@
 
 mod accumulate;
 mod builder;
+mod checkpointing;
 mod clip;
 mod data;
 mod join;
@@ -22,6 +23,7 @@ use std::rc::{Rc, Weak};
 
 use tch::{Device, Tensor};
 
+use crate::checkpoint::{Project, Registry};
 use crate::collectives::Site;
 use crate::data::{LoaderControl, RngType};
 use crate::gradient_state::GradientState;
@@ -92,6 +94,9 @@ struct Shared {
     models: RefCell<Vec<Weak<DataParallel>>>,
     /// Of every prepared optimizer, for the schedules that follow them.
     optimizers: RefCell<Vec<LearningRates>>,
+    /// What checkpoints hold.
+    registry: Registry,
+    project: Project,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
 }

@@ -79,7 +79,10 @@ macro_rules! prepare_optimizers {
                 let rates = self.learning_rates().clone();
                 accelerator.shared.optimizers.borrow_mut().push(rates);
                 let state = accelerator.gradient_state().clone();
-                Ok(AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler()))
+                let prepared =
+                    AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler());
+                accelerator.shared.registry.add_optimizer(prepared.handle());
+                Ok(prepared)
             }
 
             fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
@@ -104,7 +107,7 @@ prepare_optimizers!(
 
 macro_rules! prepare_schedules {
     ($(($($rule:ident)?) $type:ty),* $(,)?) => {$(
-        impl$(<$rule: RateRule>)? Preparable for $type {
+        impl$(<$rule: RateRule + 'static>)? Preparable for $type {
             type Staged = Self;
             type Prepared = AcceleratedScheduler<Self>;
 
@@ -113,7 +116,7 @@ macro_rules! prepare_schedules {
             }
 
             fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
-                Ok(AcceleratedScheduler::new(
+                let prepared = AcceleratedScheduler::new(
                     staged,
                     &accelerator.shared.optimizers.borrow(),
                     accelerator.gradient_state().clone(),
@@ -122,7 +125,9 @@ macro_rules! prepare_schedules {
                         split_batches: accelerator.shared.dataloader_config.split_batches,
                         num_processes: processes(accelerator),
                     },
-                ))
+                );
+                accelerator.shared.registry.add_scheduler(prepared.handle());
+                Ok(prepared)
             }
         }
     )*};

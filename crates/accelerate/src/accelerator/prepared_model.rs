@@ -4,6 +4,7 @@ use std::rc::Rc;
 use super::Accelerator;
 use crate::Result;
 use crate::accumulation::{ModelGradients, Models};
+use crate::checkpoint::ModelHandle;
 use crate::nn::{HookId, Module};
 use crate::parallel::DataParallel;
 
@@ -17,6 +18,8 @@ pub struct PreparedModel<M> {
     gradients: ModelGradients,
     autocast: Option<HookId>,
     data_parallel: Option<(HookId, Rc<DataParallel>)>,
+    /// Through which the accelerator saves and loads the weights, as long as this exists.
+    handle: Option<Rc<ModelHandle>>,
 }
 
 impl<M: Module> PreparedModel<M> {
@@ -31,6 +34,9 @@ impl<M: Module> PreparedModel<M> {
             prepared.gradients = ModelGradients::new(&prepared.model, Some(Rc::clone(&hook)));
             prepared.data_parallel = Some((id, hook));
         }
+        let handle = Rc::new(ModelHandle::new(&prepared.model, prepared.gradients.id()));
+        shared.registry.add_model(&handle);
+        prepared.handle = Some(handle);
         Ok(prepared)
     }
 
@@ -48,6 +54,7 @@ impl<M: Module> PreparedModel<M> {
             model,
             autocast,
             data_parallel: None,
+            handle: None,
         })
     }
 

@@ -28,6 +28,19 @@ impl Counters {
         u64::try_from(num_steps.get()).is_ok_and(|steps| count.is_multiple_of(steps))
     }
 
+    /// Every set of models and its count.
+    pub(crate) fn snapshot(&self) -> Vec<(Vec<ModelId>, u64)> {
+        let mut counts: Vec<_> = self.batches.borrow().clone().into_iter().collect();
+        counts.sort();
+        counts
+    }
+
+    /// Goes on counting for `set` from `count` on.
+    pub(crate) fn restore(&self, mut set: Vec<ModelId>, count: u64) {
+        set.sort();
+        self.batches.borrow_mut().insert(set, count);
+    }
+
     /// Forgets every count.
     pub(crate) fn clear(&self) {
         self.batches.borrow_mut().clear();

@@ -61,6 +61,24 @@ impl DataLoaderState {
     }
 }
 
+impl DataLoaderState {
+    /// The same position in batches of another size, where it lies between two of them: a job
+    /// that goes on with another number of ranks keeps its step of all ranks together by it.
+    pub(super) fn in_batches_of(mut self, own: LoaderShape) -> Self {
+        let saved = self.shape;
+        if saved.samples != own.samples || saved.batch_size == own.batch_size {
+            return self;
+        }
+        if let (Some(before), Some(size)) = (saved.batch_size, own.batch_size)
+            && (self.batches * before).is_multiple_of(size)
+        {
+            self.batches = self.batches * before / size;
+            self.shape = own;
+        }
+        self
+    }
+}
+
 /// What must be the same for a position to mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoaderShape {

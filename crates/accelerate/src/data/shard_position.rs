@@ -129,7 +129,8 @@ impl LoaderControl for ShardPosition {
     }
 
     fn load_state_dict(&self, state: &DataLoaderState) -> Result<()> {
-        let problems = self.mismatches(state)?;
+        let state = state.clone().in_batches_of(self.shape);
+        let problems = self.mismatches(&state)?;
         if !problems.is_empty() {
             return Err(Error::StateMismatch {
                 target: "data loader",
@@ -138,7 +139,7 @@ impl LoaderControl for ShardPosition {
         }
         self.running.replace(None);
         self.epoch.set(state.epoch);
-        self.loaded.replace(Some(state.clone()));
+        self.loaded.replace(Some(state));
         Ok(())
     }
 

@@ -174,7 +174,7 @@ impl Adafactor {
                 moments.count_step();
                 let rate = self.config.rate(set, moments.steps());
                 rates.set(number, rate);
-                let decay = group.weight_decay;
+                let decay = group.weight_decay.get();
                 update_one(&self.config, parameter, &gradient, moments, rate, decay)?;
             }
         }

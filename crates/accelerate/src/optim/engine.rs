@@ -113,7 +113,7 @@ impl<R: UpdateRule> Engine<R> {
             let numbers = Numbers {
                 group: number,
                 lr: rates.get(number).unwrap_or_default(),
-                weight_decay: group.weight_decay,
+                weight_decay: group.weight_decay.get(),
                 momentum: rates.momentum(number).unwrap_or_default(),
             };
             self.rule.begin_step(number, numbers.lr)?;

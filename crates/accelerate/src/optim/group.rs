@@ -1,5 +1,7 @@
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 
 use accelerate_torch::storage;
 use tch::Tensor;
@@ -80,9 +82,10 @@ impl IntoParamGroups for Vec<ParamGroup> {
     }
 }
 
-/// The checked parameter groups of an optimizer.
+/// The checked parameter groups of an optimizer: a shared handle.
+#[derive(Clone)]
 pub struct ParamGroups {
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Rc<Vec<Group>>,
     rates: LearningRates,
     default_lr: f64,
 }
@@ -90,7 +93,7 @@ pub struct ParamGroups {
 pub(super) struct Group {
     pub(super) parameters: Vec<Tensor>,
     names: Vec<String>,
-    pub(super) weight_decay: f64,
+    pub(super) weight_decay: Cell<f64>,
 }
 
 impl ParamGroups {
@@ -112,7 +115,7 @@ impl ParamGroups {
             checked.push(Group {
                 parameters,
                 names,
-                weight_decay,
+                weight_decay: Cell::new(weight_decay),
             });
         }
         if checked.iter().all(|group| group.parameters.is_empty()) {
@@ -123,7 +126,7 @@ impl ParamGroups {
             });
         }
         Ok(Self {
-            groups: checked,
+            groups: Rc::new(checked),
             rates: LearningRates::new(rates),
             default_lr: lr,
         })
@@ -165,7 +168,7 @@ impl ParamGroups {
     /// The weight decay of one group, `None` if there is no such group.
     #[must_use]
     pub fn weight_decay(&self, group: usize) -> Option<f64> {
-        self.groups.get(group).map(|group| group.weight_decay)
+        self.groups.get(group).map(|group| group.weight_decay.get())
     }
 
     /// The optimizer's own learning rate, for groups that were given none.

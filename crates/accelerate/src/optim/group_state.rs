@@ -19,7 +19,7 @@ impl ParamGroups {
                     StateValue::Float(initial),
                 );
             }
-            let weight_decay = StateValue::Float(group.weight_decay);
+            let weight_decay = StateValue::Float(group.weight_decay.get());
             state.push(format!("group.{number}.weight_decay"), weight_decay);
         }
         state
@@ -60,13 +60,13 @@ impl ParamGroups {
     }
 
     /// Puts settings in force that were read.
-    pub(super) fn apply(&mut self, settings: Settings) {
+    pub(super) fn apply(&self, settings: Settings) {
         self.learning_rates().set_step_count(settings.step_count);
         for (number, read) in settings.groups.into_iter().enumerate() {
             self.learning_rates().set(number, read.lr);
             self.learning_rates().set_initial(number, read.initial);
-            if let Some(group) = self.groups.get_mut(number) {
-                group.weight_decay = read.weight_decay;
+            if let Some(group) = self.groups.get(number) {
+                group.weight_decay.set(read.weight_decay);
             }
         }
     }

@@ -1,3 +1,6 @@
+use std::cell::{Ref, RefCell, RefMut};
+use std::rc::{Rc, Weak};
+
 use super::group::ParamGroups;
 use super::optimizer::Optimizer;
 use super::state_dict::StateDict;
@@ -16,7 +19,10 @@ use crate::precision::GradScaler;
 /// `accelerate.optimizer.AcceleratedOptimizer`.
 #[derive(Debug)]
 pub struct AcceleratedOptimizer<O> {
-    inner: O,
+    /// Shared with the accelerator, which saves and loads its state.
+    inner: Rc<RefCell<O>>,
+    name: &'static str,
+    groups: ParamGroups,
     gradient_state: GradientState,
     scaler: Option<GradScaler>,
 }
@@ -25,7 +31,9 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
     /// Makes `inner` follow `gradient_state`.
     pub fn new(inner: O, gradient_state: GradientState) -> Self {
         Self {
-            inner,
+            name: inner.name(),
+            groups: inner.groups().clone(),
+            inner: Rc::new(RefCell::new(inner)),
             gradient_state,
             scaler: None,
         }
@@ -36,7 +44,7 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
     pub fn with_scaler(mut self, scaler: Option<&GradScaler>) -> Self {
         self.scaler = scaler.cloned();
         if let Some(scaler) = &self.scaler {
-            scaler.register(&self.inner);
+            scaler.register(&*self.inner.borrow());
         }
         self
     }
@@ -44,7 +52,7 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
     /// Notes that gradients of this optimizer, divided by the loss scale or not, are gone.
     fn gradients_dropped(&self) {
         if let Some(scaler) = &self.scaler {
-            scaler.gradients_dropped(self.inner.learning_rates());
+            scaler.gradients_dropped(self.groups.learning_rates());
         }
     }
 
@@ -54,28 +62,36 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
     }
 
     /// The optimizer as it was before.
-    pub fn inner(&self) -> &O {
-        &self.inner
+    pub fn inner(&self) -> Ref<'_, O> {
+        self.inner.borrow()
     }
 
     /// As [`inner`](Self::inner), for changes.
-    pub fn inner_mut(&mut self) -> &mut O {
-        &mut self.inner
+    pub fn inner_mut(&mut self) -> RefMut<'_, O> {
+        self.inner.borrow_mut()
     }
 
-    /// The optimizer as it was before.
-    pub fn into_inner(self) -> O {
-        self.inner
+    /// The optimizer as it was before; the accelerator no longer saves its state.
+    pub fn into_inner(self) -> Option<O> {
+        Rc::into_inner(self.inner).map(RefCell::into_inner)
+    }
+}
+
+impl<O: Optimizer + 'static> AcceleratedOptimizer<O> {
+    /// A handle on the optimizer that does not keep it alive.
+    pub(crate) fn handle(&self) -> Weak<RefCell<dyn Optimizer>> {
+        let inner: Rc<RefCell<dyn Optimizer>> = Rc::<RefCell<O>>::clone(&self.inner);
+        Rc::downgrade(&inner)
     }
 }
 
 impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
     fn name(&self) -> &'static str {
-        self.inner.name()
+        self.name
     }
 
     fn groups(&self) -> &ParamGroups {
-        self.inner.groups()
+        &self.groups
     }
 
     fn step(&mut self) -> Result<()> {
@@ -83,17 +99,17 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
             return Ok(());
         }
         let Some(scaler) = &self.scaler else {
-            return self.inner.step();
+            return self.inner.borrow_mut().step();
         };
-        let stepped = scaler.step_and_update(&mut self.inner)?;
-        self.inner.learning_rates().set_skipped(!stepped);
+        let stepped = scaler.step_and_update(&mut *self.inner.borrow_mut())?;
+        self.groups.learning_rates().set_skipped(!stepped);
         Ok(())
     }
 
     fn zero_grad(&mut self) -> Result<()> {
         if self.gradient_state.sync_gradients() {
             self.gradients_dropped();
-            self.inner.zero_grad()
+            self.inner.borrow_mut().zero_grad()
         } else {
             Ok(())
         }
@@ -102,25 +118,25 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
     fn zero_grad_in_place(&mut self) -> Result<()> {
         if self.gradient_state.sync_gradients() {
             self.gradients_dropped();
-            self.inner.zero_grad_in_place()
+            self.inner.borrow_mut().zero_grad_in_place()
         } else {
             Ok(())
         }
     }
 
     fn train(&mut self) -> Result<()> {
-        self.inner.train()
+        self.inner.borrow_mut().train()
     }
 
     fn eval(&mut self) -> Result<()> {
-        self.inner.eval()
+        self.inner.borrow_mut().eval()
     }
 
     fn state_dict(&self) -> Result<StateDict> {
-        self.inner.state_dict()
+        self.inner.borrow().state_dict()
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        self.inner.load_state_dict(state)
+        self.inner.borrow_mut().load_state_dict(state)
     }
 }

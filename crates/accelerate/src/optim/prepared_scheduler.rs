@@ -1,4 +1,6 @@
+use std::cell::{Ref, RefCell, RefMut};
 use std::num::NonZeroUsize;
+use std::rc::{Rc, Weak};
 
 use super::rates::LearningRates;
 use super::schedule::{RatesBefore, Scheduler};
@@ -40,7 +42,9 @@ impl Default for SchedulerStepping {
 /// `accelerate.scheduler.AcceleratedScheduler`.
 #[derive(Debug)]
 pub struct AcceleratedScheduler<S> {
-    inner: S,
+    /// Shared with the accelerator, which saves and loads its state.
+    inner: Rc<RefCell<S>>,
+    rates: LearningRates,
     links: Vec<LearningRates>,
     gradient_state: GradientState,
     stepping: SchedulerStepping,
@@ -70,7 +74,8 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
             None => optimizers.to_vec(),
         };
         let prepared = Self {
-            inner,
+            rates: inner.learning_rates().clone(),
+            inner: Rc::new(RefCell::new(inner)),
             links,
             gradient_state,
             stepping,
@@ -125,13 +130,13 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
     /// At which update the schedule reaches its last rate, as far as it knows its length.
     #[must_use]
     pub fn ends_at_update(&self) -> Option<u64> {
-        let length = self.inner.length()?;
+        let length = self.inner.borrow().length()?;
         Some(length.div_ceil(self.steps_per_update()))
     }
 
     fn tell_pace(&self) {
         let steps = self.steps_per_update();
-        match (self.inner.length(), self.ends_at_update()) {
+        match (self.inner.borrow().length(), self.ends_at_update()) {
             (Some(length), Some(update)) => tracing::info!(
                 "the schedule makes {steps} step(s) at each update, so its {length} steps end at update {update}"
             ),
@@ -140,8 +145,8 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
     }
 
     fn tell_end(&mut self) {
-        let passed = |length| self.inner.step_count() > length + 1;
-        if self.end_was_told || !self.inner.length().is_some_and(passed) {
+        let passed = |length| self.inner.borrow().step_count() > length + 1;
+        if self.end_was_told || !self.inner.borrow().length().is_some_and(passed) {
             return;
         }
         self.end_was_told = true;
@@ -154,18 +159,18 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
     }
 
     /// The schedule as it was before.
-    pub fn inner(&self) -> &S {
-        &self.inner
+    pub fn inner(&self) -> Ref<'_, S> {
+        self.inner.borrow()
     }
 
     /// As [`inner`](Self::inner), for changes.
-    pub fn inner_mut(&mut self) -> &mut S {
-        &mut self.inner
+    pub fn inner_mut(&mut self) -> RefMut<'_, S> {
+        self.inner.borrow_mut()
     }
 
-    /// The schedule as it was before.
-    pub fn into_inner(self) -> S {
-        self.inner
+    /// The schedule as it was before; the accelerator no longer saves its state.
+    pub fn into_inner(self) -> Option<S> {
+        Rc::into_inner(self.inner).map(RefCell::into_inner)
     }
 
     /// How many batches this call of `step` is to move the schedule by.
@@ -195,15 +200,23 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
         let several = steps > 1 || !self.stepping.split_batches;
         let bounded = self.stepping.step_with_optimizer && several;
         for _ in 0..steps {
-            let total = self.inner.total_steps();
+            let total = self.inner.borrow().total_steps();
             // A schedule with an end must not be pushed past it by the ranks' extra steps.
-            if bounded && total.is_some_and(|total| self.inner.step_count() > total) {
+            if bounded && total.is_some_and(|total| self.inner.borrow().step_count() > total) {
                 break;
             }
-            step(&mut self.inner)?;
+            step(&mut self.inner.borrow_mut())?;
         }
         self.tell_end();
         Ok(())
+    }
+}
+
+impl<S: Scheduler + 'static> AcceleratedScheduler<S> {
+    /// A handle on the schedule that does not keep it alive.
+    pub(crate) fn handle(&self) -> Weak<RefCell<dyn Scheduler>> {
+        let inner: Rc<RefCell<dyn Scheduler>> = Rc::<RefCell<S>>::clone(&self.inner);
+        Rc::downgrade(&inner)
     }
 }
 
@@ -217,34 +230,34 @@ impl<S: Scheduler> Scheduler for AcceleratedScheduler<S> {
     }
 
     fn restart(&mut self, rates: RatesBefore) -> Result<()> {
-        self.inner.restart(rates)
+        self.inner.borrow_mut().restart(rates)
     }
 
     fn last_lr(&self) -> Vec<f64> {
-        self.inner.last_lr()
+        self.inner.borrow().last_lr()
     }
 
     fn learning_rates(&self) -> &LearningRates {
-        self.inner.learning_rates()
+        &self.rates
     }
 
     fn step_count(&self) -> u64 {
-        self.inner.step_count()
+        self.inner.borrow().step_count()
     }
 
     fn total_steps(&self) -> Option<u64> {
-        self.inner.total_steps()
+        self.inner.borrow().total_steps()
     }
 
     fn length(&self) -> Option<u64> {
-        self.inner.length()
+        self.inner.borrow().length()
     }
 
     fn state_dict(&self) -> StateDict {
-        self.inner.state_dict()
+        self.inner.borrow().state_dict()
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        self.inner.load_state_dict(state)
+        self.inner.borrow_mut().load_state_dict(state)
     }
 }

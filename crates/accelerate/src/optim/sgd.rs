@@ -130,7 +130,7 @@ impl Sgd {
                     lr: rates.get(number).unwrap_or(config.lr),
                     momentum,
                     dampening: config.dampening,
-                    weight_decay: group.weight_decay,
+                    weight_decay: group.weight_decay.get(),
                     nesterov: config.nesterov,
                     maximize: config.maximize,
                     first_step: cohort.lists.first_step,

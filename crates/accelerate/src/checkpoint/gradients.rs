@@ -1,0 +1,59 @@
+//! The gradients of one rank in the middle of an accumulation.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use accelerate_formats::{Dict, Value};
+use accelerate_torch::autograd;
+
+use super::registry::ModelHandle;
+use super::torch_state::{self, TorchState};
+use crate::nn::Module as _;
+use crate::{Error, Result};
+
+/// Writes the gradients of all models, by place and name.
+pub(super) fn save(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
+    let mut torch = TorchState::default();
+    let mut all = Vec::new();
+    for model in models {
+        let mut own = Dict::new();
+        for (name, parameter) in model.named_parameters() {
+            if let Some(gradient) = autograd::grad(parameter.tensor())? {
+                own.push(name, torch.tensor(&gradient)?);
+            }
+        }
+        all.push(Value::from(own));
+    }
+    torch.write(path, &all.into())
+}
+
+/// Gives the models the gradients of a file, and none where it has none.
+pub(super) fn load(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
+    let value = torch_state::read(path)?;
+    let saved = value.as_slice().unwrap_or(&[]);
+    for (place, model) in models.iter().enumerate() {
+        for (name, parameter) in model.named_parameters() {
+            let parameter = parameter.tensor();
+            let stored = saved.get(place).and_then(|own| own.get(&name)?.as_tensor());
+            let Some(stored) = stored else {
+                autograd::set_grad(parameter, None)?;
+                continue;
+            };
+            let stored = torch_state::tensor(stored)?;
+            if stored.size() != parameter.size() {
+                return Err(Error::StateMismatch {
+                    target: "gradients",
+                    problems: vec![format!(
+                        "`{name}`: expected {:?}, found {:?}",
+                        parameter.size(),
+                        stored.size()
+                    )],
+                });
+            }
+            let mut gradient = parameter.f_zeros_like()?;
+            tch::no_grad(|| gradient.f_copy_(&stored))?;
+            autograd::set_grad(parameter, Some(&gradient))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Going on from a saved state.
+
+use std::path::{Path, PathBuf};
+
+use accelerate_formats::{Value, Weights};
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use super::gradients;
+use super::load::{LoadOptions, load_weights};
+use super::manifest::SkippedCheckpoint;
+use super::random_state;
+use super::torch_state;
+use super::training_state::TrainingState;
+use crate::collectives::broadcast_object_list;
+use crate::{Error, Result};
+
+/// What was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoadedState {
+    /// The folder.
+    pub path: PathBuf,
+    /// How many ranks saved it; none if it does not say.
+    pub num_processes: Option<usize>,
+    /// Newer checkpoints that were passed over, on rank 0.
+    pub skipped: Vec<SkippedCheckpoint>,
+    /// What could not be restored on this rank. Each was logged as a warning.
+    pub warnings: Vec<String>,
+}
+
+/// What rank 0 found, for all ranks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Found {
+    path: PathBuf,
+    number: Option<u64>,
+    num_processes: Option<usize>,
+}
+
+impl TrainingState<'_> {
+    /// Loads from one folder, all ranks together.
+    pub(crate) fn load(&self, input_dir: Option<&Path>) -> Result<LoadedState> {
+        let (found, skipped) = self.find(input_dir)?;
+        let loaded = self.load_from(&found);
+        let warnings = self.together(loaded)?;
+        for warning in &warnings {
+            tracing::warn!(
+                path = %found.path.display(),
+                rank = self.state.process_index(),
+                "{warning}"
+            );
+        }
+        if let Some(number) = found.number {
+            self.project.set_iteration(number + 1);
+        }
+        Ok(LoadedState {
+            path: found.path,
+            num_processes: found.num_processes,
+            skipped,
+            warnings,
+        })
+    }
+
+    /// Rank 0 looks, and all ranks take what it found.
+    fn find(&self, input_dir: Option<&Path>) -> Result<(Found, Vec<SkippedCheckpoint>)> {
+        let main = self.state.is_main_process();
+        let looked = main.then(|| self.project.source(input_dir)).transpose();
+        let mut skipped = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
+        if let Some(checkpoint) = self.together(looked)? {
+            for passed_over in &checkpoint.skipped {
+                tracing::warn!("passed over {passed_over}");
+            }
+            skipped = checkpoint.skipped;
+            let manifest = checkpoint.manifest;
+            found.push(Found {
+                number: checkpoint
+                    .number
+                    .or_else(|| manifest.as_ref().map(|manifest| manifest.iteration)),
+                path: checkpoint.path,
+                num_processes: manifest.map(|manifest| manifest.num_processes),
+            });
+        }
+        broadcast_object_list(self.state, &mut found, 0)?;
+        found
+            .pop()
+            .map(|found| (found, skipped))
+            .ok_or(Error::OtherRankFailed { rank: 0 })
+    }
+
+    fn load_from(&self, found: &Found) -> Result<Vec<String>> {
+        let folder = &found.path;
+        self.check_counts(folder)?;
+        for (index, model) in self.registry.models().into_iter().enumerate() {
+            let weights = Weights::open(files::model_in(folder, index))?;
+            let _report = load_weights(&*model, &weights, &LoadOptions::strict())?;
+        }
+        for (index, optimizer) in self.registry.optimizers().into_iter().enumerate() {
+            let value = torch_state::read(&folder.join(files::optimizer(index)))?;
+            let mut optimizer = optimizer.borrow_mut();
+            let state = torch_state::optimizer(value, optimizer.name())?;
+            optimizer.load_state_dict(&state)?;
+        }
+        for (index, scheduler) in self.registry.schedulers().into_iter().enumerate() {
+            let value = torch_state::read(&folder.join(files::scheduler(index)))?;
+            let state = torch_state::flat(value, "schedule")?;
+            scheduler.borrow_mut().load_state_dict(&state)?;
+        }
+        if self.restores_loaders {
+            self.load_positions(folder)?;
+        }
+        if let Some(scaler) = self.scaler {
+            let value = torch_state::read(&folder.join(files::SCALER))?;
+            scaler.load_state_dict(&torch_state::flat(value, "gradient scaler")?)?;
+        }
+        for (index, object) in self.registry.custom().into_iter().enumerate() {
+            let value = torch_state::read(&folder.join(files::custom(index)))?;
+            object.borrow_mut().load_state_dict(&value)?;
+        }
+        let mut warnings = self.load_random_states(found)?;
+        warnings.extend(self.load_gradients(found)?);
+        Ok(warnings)
+    }
+
+    /// Gradients of an accumulation that was not at its end belong to the ranks that had them.
+    fn load_gradients(&self, found: &Found) -> Result<Option<String>> {
+        let name = files::gradients(self.state.process_index());
+        let path = found.path.join(&name);
+        if !found.path.join(files::gradients(0)).exists() {
+            return Ok(None);
+        }
+        if found.num_processes != Some(self.state.num_processes()) {
+            let problem = "saved in the middle of an accumulation by another number of ranks: \
+                           its gradients are left out";
+            self.gradient_state.restart();
+            return Ok(Some(problem.to_owned()));
+        }
+        gradients::load(&path, &self.registry.models())?;
+        Ok(None)
+    }
+
+    /// Everything prepared has its file, and every file something prepared.
+    fn check_counts(&self, folder: &Path) -> Result<()> {
+        let mut problems = Vec::new();
+        let mut compare = |what: &str, prepared: usize, file: &dyn Fn(usize) -> PathBuf| {
+            let saved = (0..).take_while(|&index| file(index).exists()).count();
+            if saved != prepared {
+                problems.push(format!("{saved} {what} saved, {prepared} prepared"));
+            }
+        };
+        let registry = self.registry;
+        compare("models", registry.models().len(), &|i| {
+            files::model_in(folder, i)
+        });
+        compare("optimizers", registry.optimizers().len(), &|i| {
+            folder.join(files::optimizer(i))
+        });
+        compare("schedules", registry.schedulers().len(), &|i| {
+            folder.join(files::scheduler(i))
+        });
+        let (saved, registered) = (files::count_custom(folder), registry.custom().len());
+        if saved != registered {
+            problems.push(format!(
+                "{saved} custom objects saved, {registered} registered for checkpointing"
+            ));
+        }
+        if self.scaler.is_some() && !folder.join(files::SCALER).exists() {
+            problems.push(format!("no `{}`: it was saved without fp16", files::SCALER));
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::StateMismatch {
+            target: "program",
+            problems,
+        })
+    }
+
+    fn load_positions(&self, folder: &Path) -> Result<()> {
+        for (index, loader) in self.loaders.iter().enumerate() {
+            let value = torch_state::read(&folder.join(files::loader(index)))?;
+            let position = torch_state::to_json(&value)
+                .and_then(|position| serde_json::from_value(position).ok());
+            let position = position.ok_or_else(|| Error::StateMismatch {
+                target: "loader",
+                problems: vec![format!(
+                    "`{}`: expected a position that this library saved, found {}",
+                    files::loader(index),
+                    value.kind()
+                )],
+            })?;
+            loader.load_state_dict(&position)?;
+        }
+        Ok(())
+    }
+
+    /// Restores this rank's generators; what fails is a warning, or an error in a strict project.
+    fn load_random_states(&self, found: &Found) -> Result<Vec<String>> {
+        let name = files::random_states(self.state.process_index());
+        let path = found.path.join(&name);
+        let strict = self.project.configuration.strict;
+        if !path.exists() {
+            let saved = found.num_processes.unwrap_or(0);
+            let problem =
+                format!("no `{name}`: {saved} ranks saved, so this one keeps its generators");
+            return if strict {
+                Err(mismatch(problem))
+            } else {
+                Ok(vec![problem])
+            };
+        }
+        match random_state::load(&path) {
+            Ok((accumulation, problems)) => {
+                self.restore_accumulation(accumulation.as_ref());
+                match problems.first() {
+                    Some(first) if strict => Err(mismatch(format!("`{name}`: {first}"))),
+                    _ => Ok(problems
+                        .into_iter()
+                        .map(|problem| format!("`{name}`: {problem}"))
+                        .collect()),
+                }
+            }
+            Err(error) if strict => Err(error),
+            Err(error) => Ok(vec![format!("`{name}`: {}", error.with_causes())]),
+        }
+    }
+
+    fn restore_accumulation(&self, saved: Option<&Value>) {
+        self.gradient_state.restart();
+        let models = self.registry.models();
+        for entry in saved.and_then(Value::as_slice).unwrap_or(&[]) {
+            let places = entry.get("models").and_then(Value::as_slice).unwrap_or(&[]);
+            let set: Option<Vec<_>> = places
+                .iter()
+                .map(|place| Some(models.get(place.as_usize()?)?.id()))
+                .collect();
+            let count = entry.get("count").and_then(Value::as_int);
+            if let (Some(set), Some(Ok(count))) = (set, count.map(u64::try_from)) {
+                self.gradient_state.counters().restore(set, count);
+            }
+        }
+    }
+}
+
+fn mismatch(problem: String) -> Error {
+    Error::StateMismatch {
+        target: "random state",
+        problems: vec![problem],
+    }
+}

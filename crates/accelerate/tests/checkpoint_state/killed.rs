@@ -1,0 +1,88 @@
+//! Killed at any moment of saving, a job goes on from its newest whole checkpoint.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use accelerate::checkpoint::{Manifest, Verify};
+
+use crate::job::{Job, Setup};
+
+const FOLDER: &str = "KILLED_SAVER_FOLDER";
+/// How many processes are killed, where nobody asks for more.
+const KILLS: u64 = 15;
+/// Asks for more.
+const ASKED: &str = "KILLED_SAVER_KILLS";
+
+/// The part that runs in a process of its own: saves as often as it can, until it is killed.
+#[test]
+fn saving_process() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
+        return;
+    };
+    let mut job = Job::new(&folder, Setup::default()).unwrap();
+    let _ = job.accelerator.load_state(None);
+    loop {
+        job.train(1).unwrap();
+        job.accelerator.save_state(None).unwrap();
+    }
+}
+
+fn start(folder: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "killed::saving_process"])
+        .env(FOLDER, folder)
+        .env("OMP_NUM_THREADS", "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn newest(folder: &Path) -> Option<(u64, PathBuf)> {
+    let entries = std::fs::read_dir(folder.join("checkpoints")).ok()?;
+    let numbered = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let number = path
+            .file_name()?
+            .to_str()?
+            .strip_prefix("checkpoint_")?
+            .parse()
+            .ok()?;
+        Some((number, path))
+    });
+    numbered.max()
+}
+
+#[test]
+fn whatever_is_killed_when_there_is_a_whole_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = std::env::var(ASKED).map(|kills| kills.parse().unwrap());
+    let mut last = 0;
+    for kill in 0..asked.unwrap_or(KILLS) {
+        let mut child = start(folder.path());
+        // Until it has saved something new, then for a random part of a save.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while newest(folder.path()).is_none_or(|(number, _)| number < last + 1) {
+            assert!(Instant::now() < deadline, "nothing saved in a minute");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_micros(kill * 7919 % 9000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (number, newest) = newest(folder.path()).unwrap();
+        assert!(number > last, "{number} after {last}");
+        last = number;
+        // What has its name is whole: the folder gets it only then.
+        Manifest::verify(&newest, Verify::Hashes).unwrap();
+        for old in std::fs::read_dir(folder.path().join("checkpoints")).unwrap() {
+            let path = old.unwrap().path();
+            if path.is_dir() && path != newest && !path.ends_with(".partial") {
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+    }
+    let job = Job::new(folder.path(), Setup::default()).unwrap();
+    let loaded = job.accelerator.load_state(None).unwrap();
+    assert_eq!(loaded.skipped, []);
+}
