@@ -337,7 +337,7 @@ fn a_prepared_optimizer_changes_its_mode_on_every_rank() {
         );
         optimizer.train()?;
         assert!((weight.double_value(&[0]) - trained).abs() < 1e-6);
-        let boxed: Box<dyn Optimizer> = Box::new(optimizer.into_inner());
+        let boxed: Box<dyn Optimizer> = Box::new(optimizer.into_inner().unwrap());
         let mut boxed = accelerator.prepare(boxed)?;
         boxed.eval()?;
         assert!((weight.double_value(&[0]) - evaluated).abs() < 1e-6);
