@@ -210,6 +210,12 @@ struct Recording {
     cases: Vec<Case>,
 }
 
+impl Recording {
+    fn is_of_here(&self) -> bool {
+        recorded_here(&self.made_with.processor, &self.made_with.kernels)
+    }
+}
+
 #[derive(serde::Deserialize)]
 struct MadeWith {
     processor: String,
@@ -277,6 +283,29 @@ impl Case {
         options
     }
 
+    /// The recording to compare with, for how many steps, and whether to the last bit.
+    ///
+    /// PyTorch itself takes another path in some cases on another processor, because the matrices
+    /// to orthogonalise are close to singular: `other` has those. Where neither processor is this
+    /// one they are compared as long as both agree.
+    fn on_this_processor<'a>(
+        &'a self,
+        own: &Recording,
+        other: &'a Recording,
+    ) -> (&'a Self, usize, bool) {
+        let elsewhere = other.cases.iter().find(|case| case.name == self.name);
+        let all = self.checksums.len();
+        match elsewhere {
+            Some(elsewhere) if other.is_of_here() => (elsewhere, all, true),
+            Some(elsewhere) if !own.is_of_here() => {
+                let pairs = self.sums.iter().zip(&elsewhere.sums);
+                let common = pairs.take_while(|(one, two)| (*one - *two).abs() < 1e-4);
+                (self, common.count(), false)
+            }
+            _ => (self, all, own.is_of_here() || other.is_of_here()),
+        }
+    }
+
     /// Gradients are the recorded ones: to the last bit where the same kernels run.
     ///
     /// Another processor has other kernels for matrix products, which take sums in
@@ -333,13 +362,14 @@ fn twenty_steps_are_those_of_pytorch() {
         let text = include_str!("../../../tests/parity/fixtures/comm_hooks.json");
         let recording: Recording = serde_json::from_str(text).unwrap();
         assert!(recording.cases.len() >= 17);
+        let text = include_str!("../../../tests/parity/other_processors/comm_hooks.json");
+        let other: Recording = serde_json::from_str(text).unwrap();
         tch::set_num_threads(1);
-        let MadeWith { processor, kernels } = &recording.made_with;
-        let same_kernels = recorded_here(processor, kernels);
         for case in &recording.cases {
             let ddp = with_hook(case.hook(), case.wrapper());
             let (accelerator, model) = prepared(ddp, &recording.shapes)?;
-            for number in 0..case.checksums.len() {
+            let (case, steps, same_kernels) = case.on_this_processor(&recording, &other);
+            for number in 0..steps {
                 let shapes = recording.shapes.iter().enumerate();
                 let gradients = shapes
                     .map(|(n, shape)| recorded_gradient(shape, n, number, rank.index()))

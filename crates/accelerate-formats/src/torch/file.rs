@@ -67,7 +67,7 @@ pub(crate) fn read_value(bytes: &MappedBytes, strangers: Strangers) -> Result<Va
 /// write_torch_file(&path, &Dict::new().with("last_epoch", 3).with("lr", 0.1).into())?;
 /// let state = TorchFile::open(&path)?.into_value();
 /// assert_eq!(state.get("last_epoch").and_then(|epoch| epoch.as_int()), Some(3));
-/// # Ok::<(), accelerate_formats::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct TorchFile {
