@@ -54,7 +54,7 @@ fn set(tensor: &Tensor, values: &Tensor) {
 }
 
 /// Runs a layer as the recorder did and compares everything that it recorded.
-fn check(name: &str, layer: &(impl Forward<Input = Tensor, Output = Tensor>)) {
+fn check(name: &str, layer: &impl Forward<Input = Tensor, Output = Tensor>) {
     let recorded = recorded();
     let case = &recorded["cases"][name];
     assert_eq!(

@@ -85,7 +85,7 @@ impl TorchState {
             }
         }
         let mut first = 0;
-        let groups = groups.0.into_iter().map(|(_, settings)| {
+        let groups = groups.0.into_values().map(|settings| {
             let (group, end) = group_in_torch(settings, first);
             first = end;
             Value::from(group)
