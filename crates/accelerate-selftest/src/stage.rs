@@ -18,8 +18,6 @@ pub(crate) enum Content {
     Steps(&'static [Step]),
     /// The same, where there are several processes.
     StepsOfSeveral(&'static [Step]),
-    /// Nothing yet, and why.
-    Unavailable(&'static str),
 }
 
 /// A part of a stage. All ranks take the steps of a stage in the same order.
@@ -45,13 +43,6 @@ impl Stage {
         }
     }
 
-    pub(crate) const fn unavailable(name: &'static str, reason: &'static str) -> Self {
-        Self {
-            name,
-            content: Content::Unavailable(reason),
-        }
-    }
-
     /// The steps for a job of `world` processes, or why there are none.
     pub(crate) fn steps(&self, world: usize) -> Result<&'static [Step], &'static str> {
         match self.content {
@@ -59,7 +50,6 @@ impl Stage {
                 Err("one process has nobody to talk to; start several")
             }
             Content::Steps(steps) | Content::StepsOfSeveral(steps) => Ok(steps),
-            Content::Unavailable(reason) => Err(reason),
         }
     }
 }

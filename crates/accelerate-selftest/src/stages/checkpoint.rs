@@ -122,13 +122,13 @@ fn resume(probe: &mut Probe<'_>) -> Result<(), Failure> {
     )
 }
 
-struct Training {
-    model: PreparedModel<Perceptron>,
-    optimizer: AcceleratedOptimizer<AdamW>,
+pub(super) struct Training {
+    pub(super) model: PreparedModel<Perceptron>,
+    pub(super) optimizer: AcceleratedOptimizer<AdamW>,
 }
 
 impl Training {
-    fn begin(accelerator: &Accelerator, seed: i64) -> Result<Self, Failure> {
+    pub(super) fn begin(accelerator: &Accelerator, seed: i64) -> Result<Self, Failure> {
         let model = Perceptron::seeded(seed, Kind::Float)?;
         let config = AdamWConfig {
             lr: 0.01,
@@ -139,7 +139,7 @@ impl Training {
         Ok(Self { model, optimizer })
     }
 
-    fn step(
+    pub(super) fn step(
         &mut self,
         probe: &Probe<'_>,
         accelerator: &Accelerator,

@@ -2,6 +2,7 @@
 
 mod accumulation;
 mod checkpoint;
+mod checkpoint_state;
 mod collectives;
 mod control;
 mod dispatching;
@@ -34,9 +35,6 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::of_several("gradient_compression", training::COMPRESSED),
     Stage::new("mixed_precision", mixed_precision::STEPS),
     Stage::new("checkpoint", checkpoint::STEPS),
-    Stage::unavailable(
-        "checkpoint_state",
-        "the library cannot write the state of optimizers, schedules, loaders and random numbers yet",
-    ),
+    Stage::new("checkpoint_state", checkpoint_state::STEPS),
     Stage::new("triggers", triggers::STEPS),
 ];

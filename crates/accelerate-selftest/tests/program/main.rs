@@ -7,9 +7,6 @@ mod job;
 
 use job::{Ended, alone, launch, rank_0_of};
 
-/// What the self-test has no steps for yet.
-const UNAVAILABLE: [&str; 1] = ["checkpoint_state"];
-
 #[track_caller]
 fn assert_all_pass(ended: &Ended, processes: u64, needs_several: &[&str]) {
     ended.assert(0, &[]);
@@ -18,7 +15,7 @@ fn assert_all_pass(ended: &Ended, processes: u64, needs_several: &[&str]) {
     assert_eq!(stages.len(), 17, "{ended:#?}");
     for line in stages {
         let name = line["stage"].as_str().unwrap();
-        let is_open = UNAVAILABLE.contains(&name) || needs_several.contains(&name);
+        let is_open = needs_several.contains(&name);
         if is_open {
             assert_eq!(line["status"], "not_available", "{line}");
             assert!(!line["reason"].as_str().unwrap().is_empty(), "{line}");
@@ -29,7 +26,7 @@ fn assert_all_pass(ended: &Ended, processes: u64, needs_several: &[&str]) {
     }
     assert_eq!(summary["processes"], processes);
     assert_eq!(summary["failed"], 0);
-    let open = UNAVAILABLE.len() + needs_several.len();
+    let open = needs_several.len();
     assert_eq!(summary["not_available"], open);
     assert_eq!(summary["ok"], stages.len() - open);
 }
@@ -52,10 +49,10 @@ fn two_and_three_processes_pass() {
 
 #[test]
 fn text_is_one_line_per_stage_and_a_summary() {
-    let ended = alone(&["--stages", "state,checkpoint_state"]);
+    let ended = alone(&["--stages", "state,gradient_compression"]);
     ended.assert(0, &[]);
     let lines: Vec<&str> = ended.out.lines().collect();
-    let [headline, state, rank, checkpoint, summary] = lines[..] else {
+    let [headline, state, rank, compression, summary] = lines[..] else {
         panic!("{ended:#?}");
     };
     assert!(headline.starts_with("accelerate-selftest ") && headline.contains("1 process,"));
@@ -67,7 +64,7 @@ fn text_is_one_line_per_stage_and_a_summary() {
         rank.contains("rank 0 of 1") && rank.contains("libtorch 2."),
         "{rank}"
     );
-    assert!(checkpoint.contains("not available: "), "{checkpoint}");
+    assert!(compression.contains("not available: "), "{compression}");
     assert!(summary.starts_with("2 stages on 1 process: 1 ok, 0 failed, 1 not available"));
 }
 
