@@ -47,11 +47,8 @@ impl TrainingState<'_> {
         let own = self.together(self.write(&folder))?;
         let files = gather_object(self.state, own)?;
         let manifest = Manifest::new(self.state.num_processes(), self.project.iteration(), files);
-        let committed = partial.map(|partial| partial.commit(&manifest)).transpose();
-        let saved = self.together(committed)?;
-        if let Some(saved) = &saved {
-            self.project.saved(saved)?;
-        }
+        let committed = partial.map(|partial| self.project.saved(&partial.commit(&manifest)?));
+        self.together(committed.transpose())?;
         self.project.set_iteration(self.project.iteration() + 1);
         absolute(&target)
     }

@@ -71,8 +71,8 @@ fn a_rank_that_cannot_write_stops_all_and_leaves_the_earlier_one() {
         std::fs::create_dir_all(&folder).unwrap();
         let job = Job::new(&folder, Setup::default())?;
         let saved = job.accelerator.save_state(None)?;
-        // In the way of rank 1's file, which is written once the folder is there.
-        let object = std::rc::Rc::new(std::cell::RefCell::new(InTheWay));
+        // Rank 0 fails at its own part, when the folder and the other rank's files are there.
+        let object = std::rc::Rc::new(std::cell::RefCell::new(Unreadable));
         job.accelerator.register_for_checkpointing(object);
         let error = job.accelerator.save_state(None).unwrap_err();
         let expected = match rank.index() {
@@ -97,9 +97,9 @@ fn a_rank_that_cannot_write_stops_all_and_leaves_the_earlier_one() {
 }
 
 /// State that cannot be read.
-struct InTheWay;
+struct Unreadable;
 
-impl accelerate::checkpoint::Checkpointable for InTheWay {
+impl accelerate::checkpoint::Checkpointable for Unreadable {
     fn state_dict(&self) -> Result<accelerate::checkpoint::Value> {
         Err(Error::data("no state today"))
     }
