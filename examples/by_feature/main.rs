@@ -31,10 +31,10 @@ mod sentiment;
 #[path = "../nlp/snippets.rs"]
 mod snippets;
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use accelerate::Result;
+use accelerate_examples::failure::exit_code;
 use clap::{Parser, Subcommand};
 
 /// Shows one feature of the library.
@@ -124,24 +124,6 @@ impl Feature {
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
-    match command_line.feature.run(command_line.plain) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "this is where a program says why it failed"
-)]
-fn report(error: &dyn Error) {
-    eprintln!("error: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        eprintln!("  caused by: {error}");
-        cause = error.source();
-    }
+    let ended = command_line.feature.run(command_line.plain);
+    exit_code(ended.map_err(Into::into))
 }

@@ -20,32 +20,13 @@ mod output;
 mod snippets;
 mod training;
 
-use std::error::Error;
 use std::process::ExitCode;
 
+use accelerate_examples::failure::exit_code;
 use clap::Parser;
 
 use arguments::Arguments;
 
 fn main() -> ExitCode {
-    match training::run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&*error);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "this is where a program says why it failed"
-)]
-fn report(error: &dyn Error) {
-    eprintln!("error: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        eprintln!("  caused by: {error}");
-        cause = error.source();
-    }
+    exit_code(training::run(&Arguments::parse()))
 }

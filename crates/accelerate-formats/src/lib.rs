@@ -47,6 +47,7 @@ mod cast;
 pub mod distributed;
 pub mod dtype;
 mod error;
+mod folder;
 pub mod index;
 mod json_object;
 pub mod mmap;

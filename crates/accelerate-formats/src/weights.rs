@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, IndexFault, MissingTensor, Result};
+use crate::folder::names_in;
 use crate::index::ShardIndex;
 use crate::mmap::MappedFile;
 use crate::safetensors::{Metadata, SafetensorsFile, nearest};
@@ -388,25 +389,6 @@ fn find_in(folder: &Path) -> Result<PathBuf> {
             found: indexes,
         }),
     }
-}
-
-fn names_in(folder: &Path) -> Result<Vec<String>> {
-    let reading = |source| Error::Open {
-        path: folder.to_owned(),
-        source,
-    };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(reading)? {
-        names.push(
-            entry
-                .map_err(reading)?
-                .file_name()
-                .to_string_lossy()
-                .into_owned(),
-        );
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn has_extension(path: &Path, endings: &[&str]) -> bool {

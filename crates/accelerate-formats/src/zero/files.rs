@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{Fallible, refused};
-use crate::error::{Error, Result, ZeroFault};
+use crate::error::{Result, ZeroFault};
+use crate::folder::names_in;
 use crate::index::is_plain_name;
 use crate::mmap::{MappedBytes, MappedFile};
 use crate::torch::{Strangers, read_value};
@@ -24,7 +25,7 @@ pub(super) struct File {
 
 /// The folder that has the files.
 pub(super) fn tagged(folder: &Path, tag: Option<&str>) -> Result<PathBuf> {
-    let names = names_in(folder)?;
+    let names = names_by_rank(folder)?;
     let here = names.iter().any(|name| name.ends_with(OPTIMIZER_ENDING));
     match tag {
         Some(tag) => {
@@ -38,7 +39,7 @@ pub(super) fn tagged(folder: &Path, tag: Option<&str>) -> Result<PathBuf> {
 
 /// Model states and optimizer states.
 pub(super) fn read(folder: &Path) -> Result<(Vec<File>, Vec<File>)> {
-    let names = names_in(folder)?;
+    let names = names_by_rank(folder)?;
     let optimizers = read_all(folder, &names, OPTIMIZER_ENDING)?;
     Ok((read_all(folder, &names, MODEL_ENDING)?, optimizers))
 }
@@ -52,6 +53,12 @@ fn checked(tag: &str) -> Fallible<&str> {
     })
 }
 
+fn names_by_rank(folder: &Path) -> Result<Vec<String>> {
+    let mut names = names_in(folder)?;
+    names.sort_by_cached_key(|name| natural(name));
+    Ok(names)
+}
+
 fn latest(folder: &Path, names: &[String]) -> Result<String> {
     if !names.iter().any(|name| name == LATEST) {
         return Err(refused(folder, ZeroFault::NoLatest));
@@ -61,25 +68,6 @@ fn latest(folder: &Path, names: &[String]) -> Result<String> {
     let tag = String::from_utf8_lossy(text);
     let tag = checked(tag.trim()).map_err(|fault| refused(folder, fault))?;
     Ok(tag.to_owned())
-}
-
-fn names_in(folder: &Path) -> Result<Vec<String>> {
-    let reading = |source| Error::Open {
-        path: folder.to_owned(),
-        source,
-    };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(reading)? {
-        names.push(
-            entry
-                .map_err(reading)?
-                .file_name()
-                .to_string_lossy()
-                .into_owned(),
-        );
-    }
-    names.sort_by_cached_key(|name| natural(name));
-    Ok(names)
 }
 
 /// A key under which `rank_10` comes after `rank_9`.
