@@ -1,14 +1,16 @@
 //! The configuration of BERT.
 
-use std::fmt;
-
 use accelerate::nn::ActivationFunction;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::Result;
 use crate::loss::ProblemType;
-use crate::pretrained::{ActivationName, Labels, ModelType, OtherKeys, PretrainedConfig, refused};
-use crate::{Error, Result};
+use crate::pretrained::{
+    ActivationName, ConfigChecks, Labels, ModelType, OtherKeys, PretrainedConfig,
+};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("BERT");
 
 /// The sizes and settings of a BERT model, as its `config.json` says.
 ///
@@ -126,7 +128,7 @@ impl BertConfig {
         self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
     }
     fn check_sizes(&self) -> Result<()> {
-        let sizes = [
+        CHECKS.at_least_one([
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("num_attention_heads", self.num_attention_heads),
@@ -134,49 +136,23 @@ impl BertConfig {
             ("max_position_embeddings", self.max_position_embeddings),
             ("type_vocab_size", self.type_vocab_size),
             ("id2label", self.num_labels()),
-        ];
-        for (key, size) in sizes {
-            if size < 1 {
-                return Err(bert_refuses(key, "at least 1", &size));
-            }
-        }
-        if self.hidden_size % self.num_attention_heads != 0 {
-            let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            return Err(bert_refuses(
-                "num_attention_heads",
-                expected,
-                &self.num_attention_heads,
-            ));
-        }
-        match self.pad_token_id {
-            Some(pad) if !(0..self.vocab_size).contains(&pad) => Err(bert_refuses(
-                "pad_token_id",
-                format!("a token within 0..{}", self.vocab_size),
-                &pad,
-            )),
-            _ => Ok(()),
-        }
+        ])?;
+        CHECKS.divides(
+            ("num_attention_heads", self.num_attention_heads),
+            ("hidden_size", self.hidden_size),
+        )?;
+        CHECKS.token("pad_token_id", self.pad_token_id, self.vocab_size)
     }
 
     fn check_probabilities(&self) -> Result<()> {
-        let probabilities = [
+        CHECKS.probabilities([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             (
                 "attention_probs_dropout_prob",
                 self.attention_probs_dropout_prob,
             ),
             ("classifier_dropout", self.classifier_dropout()),
-        ];
-        for (key, probability) in probabilities {
-            if !(0.0..=1.0).contains(&probability) {
-                return Err(bert_refuses(
-                    key,
-                    "a probability within 0..=1",
-                    &probability,
-                ));
-            }
-        }
-        Ok(())
+        ])
     }
 }
 
@@ -184,15 +160,15 @@ impl PretrainedConfig for BertConfig {
     const MODEL_TYPE: ModelType = ModelType::Bert;
 
     /// # Errors
-    /// [`Error::Config`] for the first key that contradicts another or asks for what this model
-    /// does not have: relative positions, or a decoder.
+    /// [`Error::Config`](crate::Error::Config) for the first key that contradicts another or asks
+    /// for what this model does not have: relative positions, or a decoder.
     fn check(&self) -> Result<()> {
         if let Some(other) = self
             .position_embedding_type
             .as_deref()
             .filter(|kind| *kind != "absolute")
         {
-            return Err(bert_refuses(
+            return Err(CHECKS.refused(
                 "position_embedding_type",
                 "`absolute`",
                 &format!("`{other}`"),
@@ -203,11 +179,7 @@ impl PretrainedConfig for BertConfig {
             ("add_cross_attention", self.add_cross_attention),
         ] {
             if asked {
-                return Err(bert_refuses(
-                    key,
-                    "`false`: this model is an encoder",
-                    &"`true`",
-                ));
+                return Err(CHECKS.refused(key, "`false`: this model is an encoder", &"`true`"));
             }
         }
         self.check_sizes()?;
@@ -227,10 +199,6 @@ impl PretrainedConfig for BertConfig {
     fn write_derived(&self, config: &mut Map<String, Value>) {
         self.id2label.write_reversed(config);
     }
-}
-
-fn bert_refuses(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
-    refused("BERT", key, expected, found)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use accelerate::{Error, Result};
 use tch::Tensor;
 
 use super::DecoderLayerInput;
+use crate::pretrained::ConfigChecks;
 
 /// The sizes of a [`RotaryAttention`].
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,19 @@ pub(crate) struct AttentionSizes {
     pub(crate) head_width: i64,
     pub(crate) bias: bool,
     pub(crate) dropout: f64,
+}
+
+/// Whether the heads share what there is evenly; `own_width` says that each has a width of its own.
+pub(crate) fn check_heads(
+    checks: ConfigChecks,
+    sizes: &AttentionSizes,
+    own_width: bool,
+) -> crate::Result<()> {
+    let heads = ("num_attention_heads", sizes.heads);
+    if !own_width {
+        checks.divides(heads, ("hidden_size", sizes.width))?;
+    }
+    checks.divides(("num_key_value_heads", sizes.key_heads), heads)
 }
 
 /// Causal attention whose queries and keys are turned by their positions; several heads of

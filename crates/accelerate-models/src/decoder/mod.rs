@@ -15,6 +15,6 @@ pub use self::loss::causal_lm_loss;
 pub use self::mask::CausalMask;
 pub use self::rope::RopeParameters;
 
-pub(crate) use self::attention::{AttentionSizes, joined_heads};
+pub(crate) use self::attention::{AttentionSizes, check_heads, joined_heads};
 pub(crate) use self::input::{Prepared, Reach, last_token, step_input};
-pub(crate) use self::rope::{RopeKeys, rotary_settings};
+pub(crate) use self::rope::{RopeKeys, longest_sequence, rotary_settings};

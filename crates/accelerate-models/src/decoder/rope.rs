@@ -4,7 +4,7 @@ use accelerate::nn::{RotaryScaling, RotarySettings, YarnScaling};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::pretrained::refused;
+use crate::pretrained::ConfigChecks;
 
 /// `rope_scaling` or `rope_parameters` of a configuration: how rotary positions are stretched.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct RopeParameters {
 /// What a configuration says about rotary positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RopeKeys<'c> {
-    pub(crate) model: &'static str,
+    pub(crate) checks: ConfigChecks,
     /// `rope_theta` beside the parameters.
     pub(crate) theta: Option<f64>,
     /// The base where nobody says one.
@@ -76,37 +76,45 @@ pub(crate) fn rotary_settings(keys: RopeKeys<'_>) -> Result<RotarySettings> {
     let none = RopeParameters::default();
     let given = keys.scaling.or(keys.parameters).unwrap_or(&none);
     if let Some(part) = given.partial_rotary_factor.filter(|&part| part != 1.0) {
-        return Err(refused(keys.model, "partial_rotary_factor", "1", &part));
+        return Err(keys.checks.refused("partial_rotary_factor", "1", &part));
     }
     let base = given
         .rope_theta
         .or(keys.theta)
         .unwrap_or(keys.default_theta);
     if !(base > 1.0 && base.is_finite()) {
-        return Err(refused(keys.model, "rope_theta", "a number above 1", &base));
+        return Err(keys.checks.refused("rope_theta", "a number above 1", &base));
     }
     if keys.head_width < 2 || keys.head_width % 2 != 0 {
         let expected = "an even number of at least 2, for rotary positions";
-        return Err(refused(keys.model, "head_dim", expected, &keys.head_width));
+        return Err(keys.checks.refused("head_dim", expected, &keys.head_width));
     }
     Ok(RotarySettings {
         width: keys.head_width,
         base,
         max_positions: keys.max_positions,
-        scaling: given.scaling(keys.model, keys.max_positions)?,
+        scaling: given.scaling(keys.checks, keys.max_positions)?,
     })
 }
 
+/// The longest sequence; none where rotary positions stretch with it.
+pub(crate) fn longest_sequence(rotary: &RotarySettings) -> Option<i64> {
+    match rotary.scaling {
+        RotaryScaling::Dynamic { .. } => None,
+        _ => Some(rotary.max_positions),
+    }
+}
+
 impl RopeParameters {
-    fn scaling(&self, model: &'static str, max_positions: i64) -> Result<RotaryScaling> {
+    fn scaling(&self, checks: ConfigChecks, max_positions: i64) -> Result<RotaryScaling> {
         let kind = self.rope_type.as_deref().or(self.old_type.as_deref());
         let required = |key, value: Option<f64>| match value {
             Some(value) if value > 0.0 => Ok(value),
-            Some(value) => Err(refused(model, key, "a number above 0", &value)),
-            None => Err(refused(model, key, "a number above 0", &"nothing")),
+            Some(value) => Err(checks.refused(key, "a number above 0", &value)),
+            None => Err(checks.refused(key, "a number above 0", &"nothing")),
         };
         let factor = || match self.factor {
-            Some(factor) if factor < 1.0 => Err(refused(model, "factor", "at least 1", &factor)),
+            Some(factor) if factor < 1.0 => Err(checks.refused("factor", "at least 1", &factor)),
             factor => required("factor", factor),
         };
         let original = self
@@ -114,7 +122,7 @@ impl RopeParameters {
             .unwrap_or(max_positions);
         if original < 1 {
             let key = "original_max_position_embeddings";
-            return Err(refused(model, key, "at least 1", &original));
+            return Err(checks.refused(key, "at least 1", &original));
         }
         Ok(match kind {
             None | Some("default") => RotaryScaling::None,
@@ -135,7 +143,7 @@ impl RopeParameters {
             )),
             Some(other) => {
                 let expected = "`default`, `linear`, `dynamic`, `yarn` or `llama3`";
-                return Err(refused(model, "rope_type", expected, &format!("`{other}`")));
+                return Err(checks.refused("rope_type", expected, &format!("`{other}`")));
             }
         })
     }
@@ -162,7 +170,7 @@ mod tests {
     fn settings(json: &str, theta: Option<f64>) -> Result<RotarySettings> {
         let scaling: RopeParameters = serde_json::from_str(json).unwrap();
         rotary_settings(RopeKeys {
-            model: "Llama",
+            checks: ConfigChecks::of("Llama"),
             theta,
             default_theta: 10000.0,
             scaling: Some(&scaling),

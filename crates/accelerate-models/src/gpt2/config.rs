@@ -1,14 +1,16 @@
 //! The configuration of GPT-2.
 
-use std::fmt;
-
 use accelerate::nn::ActivationFunction;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::Result;
 use crate::loss::ProblemType;
-use crate::pretrained::{ActivationName, Labels, ModelType, OtherKeys, PretrainedConfig, refused};
-use crate::{Error, Result};
+use crate::pretrained::{
+    ActivationName, ConfigChecks, Labels, ModelType, OtherKeys, PretrainedConfig,
+};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("GPT-2");
 
 /// The sizes and settings of a GPT-2 model, as its `config.json` says.
 ///
@@ -127,24 +129,15 @@ impl GPT2Config {
     }
 
     fn check_sizes(&self) -> Result<()> {
-        let sizes = [
+        CHECKS.at_least_one([
             ("vocab_size", self.vocab_size),
             ("n_positions", self.n_positions),
             ("n_embd", self.n_embd),
             ("n_head", self.n_head),
             ("n_inner", self.inner_width()),
             ("id2label", self.id2label.count()),
-        ];
-        for (key, size) in sizes {
-            if size < 1 {
-                return Err(gpt2_refuses(key, "at least 1", &size));
-            }
-        }
-        if self.n_embd % self.n_head != 0 {
-            let expected = format!("a divisor of `n_embd` {}", self.n_embd);
-            return Err(gpt2_refuses("n_head", expected, &self.n_head));
-        }
-        Ok(())
+        ])?;
+        CHECKS.divides(("n_head", self.n_head), ("n_embd", self.n_embd))
     }
 }
 
@@ -152,28 +145,19 @@ impl PretrainedConfig for GPT2Config {
     const MODEL_TYPE: ModelType = ModelType::Gpt2;
 
     /// # Errors
-    /// [`Error::Config`] for the first key that contradicts another or asks for what this model
-    /// does not have: cross-attention.
+    /// [`Error::Config`](crate::Error::Config) for the first key that contradicts another or asks
+    /// for what this model does not have: cross-attention.
     fn check(&self) -> Result<()> {
         if self.add_cross_attention {
             let expected = "`false`: this model has no encoder to look at";
-            return Err(gpt2_refuses("add_cross_attention", expected, &"`true`"));
+            return Err(CHECKS.refused("add_cross_attention", expected, &"`true`"));
         }
         self.check_sizes()?;
-        for (key, probability) in [
+        CHECKS.probabilities([
             ("resid_pdrop", self.resid_pdrop),
             ("embd_pdrop", self.embd_pdrop),
             ("attn_pdrop", self.attn_pdrop),
-        ] {
-            if !(0.0..=1.0).contains(&probability) {
-                return Err(gpt2_refuses(
-                    key,
-                    "a probability within 0..=1",
-                    &probability,
-                ));
-            }
-        }
-        Ok(())
+        ])
     }
 
     fn initializer_range(&self) -> f64 {
@@ -189,10 +173,6 @@ impl PretrainedConfig for GPT2Config {
     fn write_derived(&self, config: &mut Map<String, Value>) {
         self.id2label.write_reversed(config);
     }
-}
-
-fn gpt2_refuses(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
-    refused("GPT-2", key, expected, found)
 }
 
 #[cfg(test)]

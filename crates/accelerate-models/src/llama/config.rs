@@ -1,13 +1,13 @@
 //! The configuration of Llama.
 
-use std::fmt;
-
-use accelerate::nn::{ActivationFunction, RotaryScaling, RotarySettings};
+use accelerate::nn::{ActivationFunction, RotarySettings};
 use serde::{Deserialize, Serialize};
 
-use crate::decoder::{AttentionSizes, RopeKeys, RopeParameters, rotary_settings};
-use crate::pretrained::{ActivationName, ModelType, OtherKeys, PretrainedConfig, refused};
-use crate::{Error, Result};
+use crate::Result;
+use crate::decoder::{AttentionSizes, RopeKeys, RopeParameters, check_heads, rotary_settings};
+use crate::pretrained::{ActivationName, ConfigChecks, ModelType, OtherKeys, PretrainedConfig};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("Llama");
 
 /// The sizes and settings of a Llama model, as its `config.json` says.
 ///
@@ -110,10 +110,10 @@ impl LlamaConfig {
     /// The rotary positions.
     ///
     /// # Errors
-    /// [`Error::Config`] for a scaling that is not known or lacks a number.
+    /// [`Error::Config`](crate::Error::Config) for a scaling that is not known or lacks a number.
     pub fn rotary(&self) -> Result<RotarySettings> {
         rotary_settings(RopeKeys {
-            model: "Llama",
+            checks: CHECKS,
             theta: self.rope_theta,
             default_theta: 10000.0,
             scaling: self.rope_scaling.as_ref(),
@@ -121,14 +121,6 @@ impl LlamaConfig {
             head_width: self.head_width(),
             max_positions: self.max_position_embeddings,
         })
-    }
-
-    /// The longest sequence; none where rotary positions stretch with it.
-    pub(super) fn limit(&self, rotary: &RotarySettings) -> Option<i64> {
-        match rotary.scaling {
-            RotaryScaling::Dynamic { .. } => None,
-            _ => Some(self.max_position_embeddings),
-        }
     }
 
     pub(super) fn attention(&self) -> AttentionSizes {
@@ -147,48 +139,20 @@ impl PretrainedConfig for LlamaConfig {
     const MODEL_TYPE: ModelType = ModelType::Llama;
 
     fn check(&self) -> Result<()> {
-        let sizes = [
+        CHECKS.at_least_one([
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
             ("num_attention_heads", self.num_attention_heads),
             ("num_key_value_heads", self.key_heads()),
             ("max_position_embeddings", self.max_position_embeddings),
-        ];
-        for (key, size) in sizes {
-            if size < 1 {
-                return Err(llama_refuses(key, "at least 1", &size));
-            }
-        }
-        let heads = self.num_attention_heads;
-        if self.head_dim.is_none() && self.hidden_size % heads != 0 {
-            let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            return Err(llama_refuses("num_attention_heads", expected, &heads));
-        }
-        if heads % self.key_heads() != 0 {
-            let expected = format!("a divisor of `num_attention_heads` {heads}");
-            return Err(llama_refuses(
-                "num_key_value_heads",
-                expected,
-                &self.key_heads(),
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.attention_dropout) {
-            let found = self.attention_dropout;
-            return Err(llama_refuses(
-                "attention_dropout",
-                "a probability within 0..=1",
-                &found,
-            ));
-        }
-        match self.pad_token_id {
-            // Some public files have -1 for "none".
-            Some(pad) if pad >= self.vocab_size => {
-                let expected = format!("a token within 0..{}", self.vocab_size);
-                Err(llama_refuses("pad_token_id", expected, &pad))
-            }
-            _ => self.rotary().map(|_| ()),
-        }
+        ])?;
+        check_heads(CHECKS, &self.attention(), self.head_dim.is_some())?;
+        CHECKS.probabilities([("attention_dropout", self.attention_dropout)])?;
+        // Some public files have -1 for "none".
+        let pad = self.pad_token_id.filter(|&pad| pad >= 0);
+        CHECKS.token("pad_token_id", pad, self.vocab_size)?;
+        self.rotary().map(|_| ())
     }
 
     fn initializer_range(&self) -> f64 {
@@ -200,16 +164,10 @@ impl PretrainedConfig for LlamaConfig {
     }
 }
 
-fn llama_refuses(
-    key: &'static str,
-    expected: impl Into<String>,
-    found: &dyn fmt::Display,
-) -> Error {
-    refused("Llama", key, expected, found)
-}
-
 #[cfg(test)]
 mod tests {
+    use accelerate::nn::RotaryScaling;
+
     use super::*;
 
     #[test]

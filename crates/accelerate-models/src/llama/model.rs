@@ -5,7 +5,9 @@ use accelerate::{Error, Result};
 
 use super::layer::norm;
 use super::{LlamaConfig, LlamaDecoderLayer};
-use crate::decoder::{DecoderInput, DecoderLayerInput, DecoderOutput, Prepared, Reach};
+use crate::decoder::{
+    DecoderInput, DecoderLayerInput, DecoderOutput, Prepared, Reach, longest_sequence,
+};
 use crate::pretrained::{
     Checkpoint, InitNode, PretrainedConfig, PretrainedModel, usual_first_values,
 };
@@ -53,7 +55,7 @@ impl PretrainedModel for LlamaModel {
             norm: norm(config, factory)?,
             rotary_emb: RotaryEmbedding::new(rotary, factory.device())?
                 .with_class_name("LlamaRotaryEmbedding"),
-            limit: config.limit(&rotary),
+            limit: longest_sequence(&rotary),
             config: config.clone(),
             state: ModuleState::default(),
         })

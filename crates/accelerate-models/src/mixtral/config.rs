@@ -1,13 +1,13 @@
 //! The configuration of Mixtral.
 
-use std::fmt;
-
-use accelerate::nn::{ActivationFunction, RotaryScaling, RotarySettings};
+use accelerate::nn::{ActivationFunction, RotarySettings};
 use serde::{Deserialize, Serialize};
 
-use crate::decoder::{AttentionSizes, RopeKeys, RopeParameters, rotary_settings};
-use crate::pretrained::{ActivationName, ModelType, OtherKeys, PretrainedConfig, refused};
-use crate::{Error, Result};
+use crate::Result;
+use crate::decoder::{AttentionSizes, RopeKeys, RopeParameters, check_heads, rotary_settings};
+use crate::pretrained::{ActivationName, ConfigChecks, ModelType, OtherKeys, PretrainedConfig};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("Mixtral");
 
 /// The sizes and settings of a Mixtral model, as its `config.json` says.
 ///
@@ -122,10 +122,10 @@ impl MixtralConfig {
     /// The rotary positions.
     ///
     /// # Errors
-    /// [`Error::Config`] for a scaling that is not known or lacks a number.
+    /// [`Error::Config`](crate::Error::Config) for a scaling that is not known or lacks a number.
     pub fn rotary(&self) -> Result<RotarySettings> {
         rotary_settings(RopeKeys {
-            model: "Mixtral",
+            checks: CHECKS,
             theta: self.rope_theta,
             default_theta: 1e6,
             scaling: self.rope_scaling.as_ref(),
@@ -133,14 +133,6 @@ impl MixtralConfig {
             head_width: self.head_width(),
             max_positions: self.max_position_embeddings,
         })
-    }
-
-    /// The longest sequence; none where rotary positions stretch with it.
-    pub(super) fn limit(&self, rotary: &RotarySettings) -> Option<i64> {
-        match rotary.scaling {
-            RotaryScaling::Dynamic { .. } => None,
-            _ => Some(self.max_position_embeddings),
-        }
     }
 
     pub(super) fn attention(&self) -> AttentionSizes {
@@ -159,7 +151,7 @@ impl PretrainedConfig for MixtralConfig {
     const MODEL_TYPE: ModelType = ModelType::Mixtral;
 
     fn check(&self) -> Result<()> {
-        let sizes = [
+        CHECKS.at_least_one([
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
@@ -168,47 +160,22 @@ impl PretrainedConfig for MixtralConfig {
             ("max_position_embeddings", self.max_position_embeddings),
             ("sliding_window", self.sliding_window.unwrap_or(1)),
             ("num_local_experts", self.num_local_experts),
-        ];
-        for (key, size) in sizes {
-            if size < 1 {
-                return Err(mixtral_refuses(key, "at least 1", &size));
-            }
-        }
-        let heads = self.num_attention_heads;
-        if self.head_dim.is_none() && self.hidden_size % heads != 0 {
-            let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            return Err(mixtral_refuses("num_attention_heads", expected, &heads));
-        }
-        if heads % self.key_heads() != 0 {
-            let expected = format!("a divisor of `num_attention_heads` {heads}");
-            return Err(mixtral_refuses(
-                "num_key_value_heads",
-                expected,
-                &self.key_heads(),
-            ));
-        }
+        ])?;
+        check_heads(CHECKS, &self.attention(), self.head_dim.is_some())?;
         let experts = self.num_local_experts;
         if !(1..=experts).contains(&self.num_experts_per_tok) {
             let expected = format!("within 1..={experts}, `num_local_experts`");
             let found = self.num_experts_per_tok;
-            return Err(mixtral_refuses("num_experts_per_tok", expected, &found));
+            return Err(CHECKS.refused("num_experts_per_tok", expected, &found));
         }
-        for (key, value) in [
+        CHECKS.probabilities([
             ("attention_dropout", self.attention_dropout),
             ("router_jitter_noise", self.router_jitter_noise),
-        ] {
-            if !(0.0..=1.0).contains(&value) {
-                return Err(mixtral_refuses(key, "a number within 0..=1", &value));
-            }
-        }
-        match self.pad_token_id {
-            // Some public files have -1 for "none".
-            Some(pad) if pad >= self.vocab_size => {
-                let expected = format!("a token within 0..{}", self.vocab_size);
-                Err(mixtral_refuses("pad_token_id", expected, &pad))
-            }
-            _ => self.rotary().map(|_| ()),
-        }
+        ])?;
+        // Some public files have -1 for "none".
+        let pad = self.pad_token_id.filter(|&pad| pad >= 0);
+        CHECKS.token("pad_token_id", pad, self.vocab_size)?;
+        self.rotary().map(|_| ())
     }
 
     fn initializer_range(&self) -> f64 {
@@ -220,16 +187,10 @@ impl PretrainedConfig for MixtralConfig {
     }
 }
 
-fn mixtral_refuses(
-    key: &'static str,
-    expected: impl Into<String>,
-    found: &dyn fmt::Display,
-) -> Error {
-    refused("Mixtral", key, expected, found)
-}
-
 #[cfg(test)]
 mod tests {
+    use accelerate::nn::RotaryScaling;
+
     use super::*;
 
     #[test]

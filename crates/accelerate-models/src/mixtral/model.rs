@@ -7,7 +7,7 @@ use tch::Tensor;
 
 use super::block::norm;
 use super::{MixtralConfig, MixtralDecoderLayer};
-use crate::decoder::{DecoderInput, DecoderLayerInput, Prepared, Reach};
+use crate::decoder::{DecoderInput, DecoderLayerInput, Prepared, Reach, longest_sequence};
 use crate::llama::unchecked;
 use crate::pretrained::{
     Checkpoint, InitNode, PretrainedConfig, PretrainedModel, usual_first_values,
@@ -62,7 +62,7 @@ impl PretrainedModel for MixtralModel {
             norm: norm(config, factory)?,
             rotary_emb: RotaryEmbedding::new(rotary, factory.device())?
                 .with_class_name("MixtralRotaryEmbedding"),
-            limit: config.limit(&rotary),
+            limit: longest_sequence(&rotary),
             config: config.clone(),
             state: ModuleState::default(),
         })

@@ -26,7 +26,7 @@ pub trait PretrainedConfig: Clone + fmt::Debug + Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// [`Error::Config`] for the first key that contradicts another or asks for what the model
-    /// does not have; [`refused`] makes it.
+    /// does not have; [`ConfigChecks`](super::ConfigChecks) makes it.
     fn check(&self) -> Result<()>;
 
     /// The standard deviation of new weights, where one value says it.
@@ -88,20 +88,5 @@ pub trait PretrainedConfig: Clone + fmt::Debug + Serialize + DeserializeOwned {
         config.insert("architectures".to_owned(), vec![architecture].into());
         config.insert("model_type".to_owned(), Self::MODEL_TYPE.as_str().into());
         Ok(config)
-    }
-}
-
-/// The error for a key of a configuration that the model `model` cannot use.
-pub fn refused(
-    model: &'static str,
-    key: &'static str,
-    expected: impl Into<String>,
-    found: &dyn fmt::Display,
-) -> Error {
-    Error::Config {
-        model,
-        key,
-        expected: expected.into(),
-        found: found.to_string(),
     }
 }

@@ -3,6 +3,7 @@
 //! | file | room for |
 //! | --- | --- |
 //! | [`PretrainedConfig`] | a model's `config.json` |
+//! | [`ConfigChecks`] | what configurations of many models have to keep to |
 //! | [`PretrainedModel`] | a model: how it is built, read from a folder and written to one |
 //! | [`Checkpoint`] | how public checkpoints name the parameters of a model |
 //! | [`InitNode`] | first values, drawn as the original draws them |
@@ -31,6 +32,7 @@
 mod activation_name;
 mod auto;
 mod checkpoint;
+mod checks;
 mod config;
 mod config_file;
 mod first_values;
@@ -43,7 +45,8 @@ mod save;
 pub use self::activation_name::ActivationName;
 pub use self::auto::config_if;
 pub use self::checkpoint::Checkpoint;
-pub use self::config::{PretrainedConfig, refused};
+pub use self::checks::ConfigChecks;
+pub use self::config::PretrainedConfig;
 pub(crate) use self::config_file::parse_config;
 pub use self::config_file::{CONFIG_FILE, ConfigFile};
 pub use self::first_values::{InitNode, draw_first_values, usual_first_values};

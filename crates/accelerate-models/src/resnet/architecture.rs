@@ -1,7 +1,7 @@
 //! Which residual networks there are.
 
+use super::config::CHECKS;
 use crate::Result;
-use crate::pretrained::refused;
 
 /// What a residual network is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -216,7 +216,7 @@ impl ResNetArchitecture {
     /// [`Error::Config`](crate::Error::Config) for the first setting that cannot be.
     pub fn check(&self) -> Result<()> {
         let refuse = |key, expected: &str, found: &dyn std::fmt::Display| {
-            Err(refused("ResNet", key, expected, found))
+            Err(CHECKS.refused(key, expected, found))
         };
         for (key, size) in [
             ("in_channels", self.in_channels),

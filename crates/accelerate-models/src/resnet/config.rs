@@ -6,7 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::Result;
 use crate::loss::ProblemType;
-use crate::pretrained::{ActivationName, Labels, ModelType, OtherKeys, PretrainedConfig, refused};
+use crate::pretrained::{
+    ActivationName, ConfigChecks, Labels, ModelType, OtherKeys, PretrainedConfig,
+};
+
+pub(super) const CHECKS: ConfigChecks = ConfigChecks::of("ResNet");
 
 /// What a layer of a [`ResNetModel`](super::ResNetModel) is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,16 +103,12 @@ impl PretrainedConfig for ResNetConfig {
 
     fn check(&self) -> Result<()> {
         let refuse = |key, expected: &str, found: &dyn std::fmt::Debug| {
-            Err(refused("ResNet", key, expected, &format!("{found:?}")))
+            Err(CHECKS.refused(key, expected, &format!("{found:?}")))
         };
-        for (key, size) in [
+        CHECKS.at_least_one([
             ("num_channels", self.num_channels),
             ("embedding_size", self.embedding_size),
-        ] {
-            if size < 1 {
-                return refuse(key, "at least 1", &size);
-            }
-        }
+        ])?;
         let narrow = match self.layer_type {
             ResNetLayerType::Basic => 1,
             ResNetLayerType::Bottleneck => 4,

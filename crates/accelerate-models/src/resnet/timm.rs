@@ -7,8 +7,9 @@ use accelerate::checkpoint::{AtomicFile, Metadata, save_weights};
 use accelerate::nn::{Factory, Module};
 use serde::{Deserialize, Serialize};
 
+use super::config::CHECKS;
 use super::{ResNet, ResNetArchitecture};
-use crate::pretrained::{CONFIG_FILE, ConfigFile, WEIGHTS_FILE, refused};
+use crate::pretrained::{CONFIG_FILE, ConfigFile, WEIGHTS_FILE};
 use crate::{Error, Result};
 
 /// What says which network it is.
@@ -81,7 +82,7 @@ impl TryFrom<TimmConfig> for ResNetArchitecture {
             let known: Vec<_> = Self::names().map(|name| format!("`{name}`")).collect();
             let found = format!("`{}`", config.architecture);
             let expected = format!("one of {}", known.join(", "));
-            return Err(refused("ResNet", "architecture", expected, &found));
+            return Err(CHECKS.refused("architecture", expected, &found));
         };
         network.num_classes = config.num_classes.unwrap_or(network.num_classes);
         network.in_channels = config.model_args.in_chans.unwrap_or(network.in_channels);
@@ -98,7 +99,7 @@ impl TryFrom<&ResNetArchitecture> for TimmConfig {
         let Some(name) = network.name() else {
             let found = format!("{:?} of depths {:?}", network.block, network.depths);
             let expected = "the blocks of a published network";
-            return Err(refused("ResNet", "architecture", expected, &found));
+            return Err(CHECKS.refused("architecture", expected, &found));
         };
         let other = |value: i64, usual: i64| (value != usual).then_some(value);
         Ok(Self {

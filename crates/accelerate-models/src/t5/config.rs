@@ -6,8 +6,10 @@ use accelerate::nn::ActivationFunction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::pretrained::{ModelType, OtherKeys, PretrainedConfig, refused};
-use crate::{Error, Result};
+use crate::Result;
+use crate::pretrained::{ConfigChecks, ModelType, OtherKeys, PretrainedConfig};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("T5");
 
 /// The sizes and settings of a T5 model, as its `config.json` says.
 ///
@@ -181,18 +183,11 @@ impl T5Config {
     }
 
     fn check_tokens(&self) -> Result<()> {
-        let within = 0..self.vocab_size;
         for (key, token) in [
             ("pad_token_id", self.pad_token_id),
             ("decoder_start_token_id", self.decoder_start_token_id),
         ] {
-            if let Some(token) = token.filter(|token| !within.contains(token)) {
-                return Err(t5_refuses(
-                    key,
-                    format!("a token within {within:?}"),
-                    &token,
-                ));
-            }
+            CHECKS.token(key, token, self.vocab_size)?;
         }
         Ok(())
     }
@@ -202,11 +197,11 @@ impl T5Config {
         let buckets = self.relative_attention_num_buckets;
         if buckets < 4 || buckets % 2 != 0 {
             let key = "relative_attention_num_buckets";
-            return Err(t5_refuses(key, "an even number of at least 4", &buckets));
+            return Err(CHECKS.refused(key, "an even number of at least 4", &buckets));
         }
         let distance = self.relative_attention_max_distance;
         if distance <= buckets / 2 {
-            return Err(t5_refuses(
+            return Err(CHECKS.refused(
                 "relative_attention_max_distance",
                 format!("more than {}, half the number of buckets", buckets / 2),
                 &distance,
@@ -220,31 +215,18 @@ impl PretrainedConfig for T5Config {
     const MODEL_TYPE: ModelType = ModelType::T5;
 
     /// # Errors
-    /// [`Error::Config`] for the first key that contradicts another.
+    /// [`Error::Config`](crate::Error::Config) for the first key that contradicts another.
     fn check(&self) -> Result<()> {
-        for (key, size) in [
+        CHECKS.at_least_one([
             ("vocab_size", self.vocab_size),
             ("d_model", self.d_model),
             ("d_kv", self.d_kv),
             ("d_ff", self.d_ff),
             ("num_heads", self.num_heads),
-        ] {
-            if size < 1 {
-                return Err(t5_refuses(key, "at least 1", &size));
-            }
-        }
-        for (key, layers) in [
-            ("num_layers", self.num_layers),
-            ("num_decoder_layers", self.num_decoder_layers()),
-        ] {
-            if layers < 1 {
-                return Err(t5_refuses(key, "at least 1", &layers));
-            }
-        }
-        if !(0.0..=1.0).contains(&self.dropout_rate) {
-            let expected = "a probability within 0..=1";
-            return Err(t5_refuses("dropout_rate", expected, &self.dropout_rate));
-        }
+            ("num_layers", self.num_layers as i64),
+            ("num_decoder_layers", self.num_decoder_layers() as i64),
+        ])?;
+        CHECKS.probabilities([("dropout_rate", self.dropout_rate)])?;
         self.check_buckets()?;
         self.check_tokens()
     }
@@ -266,10 +248,6 @@ impl PretrainedConfig for T5Config {
         ];
         config.extend(derived.map(|(key, value)| (key.to_owned(), value)));
     }
-}
-
-fn t5_refuses(key: &'static str, expected: impl Into<String>, found: &dyn fmt::Display) -> Error {
-    refused("T5", key, expected, found)
 }
 
 #[cfg(test)]

@@ -6,7 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::Result;
 use crate::loss::ProblemType;
-use crate::pretrained::{ActivationName, Labels, ModelType, OtherKeys, PretrainedConfig, refused};
+use crate::pretrained::{
+    ActivationName, ConfigChecks, Labels, ModelType, OtherKeys, PretrainedConfig,
+};
+
+const CHECKS: ConfigChecks = ConfigChecks::of("ViT");
 
 /// The size of an image or a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,29 +135,23 @@ impl ViTConfig {
     fn check_sizes(&self) -> Result<()> {
         let [height, width] = self.image_size.sides();
         let [patch_height, patch_width] = self.patch_size.sides();
-        for (key, size) in [
+        CHECKS.at_least_one([
             ("hidden_size", self.hidden_size),
             ("num_attention_heads", self.num_attention_heads),
             ("intermediate_size", self.intermediate_size),
             ("num_channels", self.num_channels),
             ("patch_size", patch_height.min(patch_width)),
             ("pooler_output_size", self.pooler_output_size.unwrap_or(1)),
-        ] {
-            if size < 1 {
-                return Err(refused("ViT", key, "at least 1", &size));
-            }
-        }
+        ])?;
         if height < patch_height || width < patch_width {
             let expected = format!("at least one patch of {patch_height}x{patch_width}");
             let found = format!("{height}x{width}");
-            return Err(refused("ViT", "image_size", expected, &found));
+            return Err(CHECKS.refused("image_size", expected, &found));
         }
-        if self.hidden_size % self.num_attention_heads != 0 {
-            let expected = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            let heads = self.num_attention_heads;
-            return Err(refused("ViT", "num_attention_heads", expected, &heads));
-        }
-        Ok(())
+        CHECKS.divides(
+            ("num_attention_heads", self.num_attention_heads),
+            ("hidden_size", self.hidden_size),
+        )
     }
 }
 
@@ -162,19 +160,13 @@ impl PretrainedConfig for ViTConfig {
 
     fn check(&self) -> Result<()> {
         self.check_sizes()?;
-        for (key, probability) in [
+        CHECKS.probabilities([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             (
                 "attention_probs_dropout_prob",
                 self.attention_probs_dropout_prob,
             ),
-        ] {
-            if !(0.0..=1.0).contains(&probability) {
-                let expected = "a probability within 0..=1";
-                return Err(refused("ViT", key, expected, &probability));
-            }
-        }
-        Ok(())
+        ])
     }
 
     fn initializer_range(&self) -> f64 {
