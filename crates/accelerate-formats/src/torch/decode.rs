@@ -1,7 +1,8 @@
-//! From the graph of a pickle to values. This is the list of everything that is known.
+//! From the graph of a pickle to values.
 
 use std::sync::Arc;
 
+use super::known::{Known, allow_plain, known};
 use crate::dtype::Dtype;
 use crate::error::{PickleFault, TorchFault};
 use crate::pickle::{Call, Graph, Id, MAX_DEPTH, Node};
@@ -16,7 +17,7 @@ const FREE_VALUES: usize = 1 << 16;
 const TEXT_PER_BYTE: usize = 4;
 const FREE_TEXT_BYTES: usize = 16 << 20;
 
-type Result<T, E = TorchFault> = std::result::Result<T, E>;
+pub(super) type Result<T, E = TorchFault> = std::result::Result<T, E>;
 
 /// What becomes of classes that are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,89 +61,6 @@ impl StorageId<'_> {
     }
 }
 
-/// What a known global stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Tensor1,
-    Tensor2,
-    Tensor3,
-    Parameter,
-    ParameterWithState,
-    Size,
-    Device,
-    Dtype(Dtype),
-    Storage(Option<Dtype>),
-    OrderedDict,
-    Counter,
-    DefaultDict,
-    Dict,
-    List,
-    Tuple,
-    Set,
-    Bytes,
-    Encode,
-    Complex,
-    ArrayClass,
-    ArrayNew,
-    ArrayDtype,
-    Scalar,
-}
-
-fn known(module: &str, name: &str) -> Option<Known> {
-    Some(match (module, name) {
-        ("torch._utils", "_rebuild_tensor") => Known::Tensor1,
-        ("torch._utils", "_rebuild_tensor_v2") => Known::Tensor2,
-        ("torch._utils", "_rebuild_tensor_v3") => Known::Tensor3,
-        ("torch._utils", "_rebuild_parameter") => Known::Parameter,
-        ("torch._utils", "_rebuild_parameter_with_state") => Known::ParameterWithState,
-        ("torch", "Size") => Known::Size,
-        ("torch", "device") => Known::Device,
-        ("torch.storage", "UntypedStorage") | ("torch", "UntypedStorage") => Known::Storage(None),
-        ("torch" | "torch.cuda", name) if name.ends_with("Storage") => {
-            Known::Storage(Some(storage_dtype(name)?))
-        }
-        ("torch", name) => Known::Dtype(Dtype::from_torch_name(name)?),
-        ("collections", "OrderedDict") => Known::OrderedDict,
-        ("collections", "Counter") => Known::Counter,
-        ("collections", "defaultdict") => Known::DefaultDict,
-        ("builtins" | "__builtin__", "dict") => Known::Dict,
-        ("builtins" | "__builtin__", "list") => Known::List,
-        ("builtins" | "__builtin__", "tuple") => Known::Tuple,
-        ("builtins" | "__builtin__", "set" | "frozenset") => Known::Set,
-        ("builtins" | "__builtin__", "bytes" | "bytearray") => Known::Bytes,
-        ("builtins" | "__builtin__", "complex") => Known::Complex,
-        ("_codecs", "encode") => Known::Encode,
-        ("numpy", "ndarray") => Known::ArrayClass,
-        ("numpy", "dtype") => Known::ArrayDtype,
-        ("numpy._core.multiarray" | "numpy.core.multiarray", "_reconstruct") => Known::ArrayNew,
-        ("numpy._core.multiarray" | "numpy.core.multiarray", "scalar") => Known::Scalar,
-        _ => return None,
-    })
-}
-
-fn storage_dtype(class: &str) -> Option<Dtype> {
-    Some(match class.strip_suffix("Storage")? {
-        "Float" => Dtype::F32,
-        "Double" => Dtype::F64,
-        "Half" => Dtype::F16,
-        "BFloat16" => Dtype::Bf16,
-        "Long" => Dtype::I64,
-        "Int" => Dtype::I32,
-        "Short" => Dtype::I16,
-        "Char" => Dtype::I8,
-        "Byte" => Dtype::U8,
-        "Bool" => Dtype::Bool,
-        "ComplexFloat" => Dtype::C64,
-        "ComplexDouble" => Dtype::C128,
-        _ => return None,
-    })
-}
-
-/// Whether a global stands for a tensor or a plain value.
-fn allow_plain(module: &str, name: &str) -> bool {
-    known(module, name).is_some()
-}
-
 /// Reads a persistent id.
 pub(super) fn storage_id<'p>(graph: &Graph<'p>, id: Id) -> Result<StorageId<'p>, PickleFault> {
     let fault = || PickleFault::Unexpected {
@@ -175,7 +93,7 @@ pub(super) fn storage_id<'p>(graph: &Graph<'p>, id: Id) -> Result<StorageId<'p>,
 
 /// Gives a graph its meaning.
 pub(super) struct Decoder<'g, 'p> {
-    graph: &'g Graph<'p>,
+    pub(super) graph: &'g Graph<'p>,
     storages: &'g mut dyn Storages,
     strangers: Strangers,
     most_values: usize,
@@ -208,7 +126,7 @@ impl<'g, 'p> Decoder<'g, 'p> {
         self.value(self.graph.root(), MAX_DEPTH)
     }
 
-    fn value(&mut self, id: Id, depth: usize) -> Result<Value> {
+    pub(super) fn value(&mut self, id: Id, depth: usize) -> Result<Value> {
         let below = depth.checked_sub(1);
         let below = below.ok_or(PickleFault::TooDeep { limit: MAX_DEPTH })?;
         let left = self.values_left.checked_sub(1);
@@ -411,7 +329,7 @@ impl<'g, 'p> Decoder<'g, 'p> {
         })
     }
 
-    fn sizes(&mut self, id: Id) -> Result<Vec<usize>> {
+    pub(super) fn sizes(&mut self, id: Id) -> Result<Vec<usize>> {
         let graph = self.graph;
         // A `torch.Size` may stand where a tuple does.
         let id = match graph
@@ -518,106 +436,6 @@ impl<'g, 'p> Decoder<'g, 'p> {
             _ => None,
         }
     }
-
-    /// An array of numpy: made empty, then given version, shape, type, order and bytes.
-    fn array(&mut self, call: &Call, depth: usize) -> Result<Option<Value>> {
-        let state = call.state.and_then(|state| self.graph.tuple(state));
-        let Some(&[_version, shape, dtype, fortran, data]) = state else {
-            return Ok(None);
-        };
-        let shape = self.sizes(shape)?;
-        let (Some((dtype, big_endian)), Some(fortran)) =
-            (self.array_dtype(dtype), self.graph.bool(fortran))
-        else {
-            return Ok(None);
-        };
-        let Some(mut bytes) = self.raw_bytes(data, depth)? else {
-            return Ok(None);
-        };
-        if big_endian {
-            bytes
-                .chunks_exact_mut(dtype.component_bytes())
-                .for_each(<[u8]>::reverse);
-        }
-        let storage = Arc::new(Storage::new(bytes));
-        let mut strides = Vec::with_capacity(shape.len());
-        if fortran {
-            let mut step = 1usize;
-            for &length in &shape {
-                strides.push(step);
-                step = step.saturating_mul(length.max(1));
-            }
-            let array = StoredTensor::strided(dtype, shape, strides, 0, storage)?;
-            return Ok(Some(Value::Array(Box::new(array))));
-        }
-        let array = StoredTensor::contiguous(dtype, shape, storage)?;
-        Ok(Some(Value::Array(Box::new(array))))
-    }
-
-    /// One number of numpy's becomes one of Python's.
-    fn scalar(&mut self, arguments: &[Id], depth: usize) -> Result<Option<Value>> {
-        let &[dtype, data] = arguments else {
-            return Ok(None);
-        };
-        let Some((dtype, big_endian)) = self.array_dtype(dtype) else {
-            return Ok(None);
-        };
-        let Some(mut bytes) = self.raw_bytes(data, depth)? else {
-            return Ok(None);
-        };
-        if big_endian {
-            bytes.reverse();
-        }
-        Ok(scalar_value(dtype, &bytes))
-    }
-
-    fn raw_bytes(&mut self, id: Id, depth: usize) -> Result<Option<Vec<u8>>> {
-        Ok(match self.value(id, depth)? {
-            Value::Bytes(bytes) => Some(bytes),
-            _ => None,
-        })
-    }
-
-    /// A `numpy.dtype`: its name, and its byte order in the state.
-    fn array_dtype(&self, id: Id) -> Option<(Dtype, bool)> {
-        let graph = self.graph;
-        let call = graph.call_of(id, "numpy", "dtype")?;
-        let name = graph.text(*graph.tuple(call.arguments)?.first()?)?;
-        let order = call.state.and_then(|state| graph.tuple(state));
-        let order = order.and_then(|state| graph.text(*state.get(1)?));
-        let dtype = match name {
-            "b1" => Dtype::Bool,
-            "u1" => Dtype::U8,
-            "u2" => Dtype::U16,
-            "u4" => Dtype::U32,
-            "u8" => Dtype::U64,
-            "i1" => Dtype::I8,
-            "i2" => Dtype::I16,
-            "i4" => Dtype::I32,
-            "i8" => Dtype::I64,
-            "f2" => Dtype::F16,
-            "f4" => Dtype::F32,
-            "f8" => Dtype::F64,
-            "c8" => Dtype::C64,
-            "c16" => Dtype::C128,
-            _ => return None,
-        };
-        Some((dtype, order == Some(">")))
-    }
-}
-
-fn scalar_value(dtype: Dtype, bytes: &[u8]) -> Option<Value> {
-    Some(match dtype {
-        Dtype::Bool => Value::Bool(bytes.first()? != &0),
-        Dtype::U8 => Value::Int((*bytes.first()?).into()),
-        Dtype::I32 => Value::Int(i32::from_le_bytes(bytes.try_into().ok()?).into()),
-        Dtype::U32 => Value::Int(u32::from_le_bytes(bytes.try_into().ok()?).into()),
-        Dtype::I64 => Value::Int(i64::from_le_bytes(bytes.try_into().ok()?).into()),
-        Dtype::U64 => Value::Int(u64::from_le_bytes(bytes.try_into().ok()?).into()),
-        Dtype::F32 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?).into()),
-        Dtype::F64 => Value::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
-        _ => return None,
-    })
 }
 
 fn latin1(text: &str) -> Option<Vec<u8>> {

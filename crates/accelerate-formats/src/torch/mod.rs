@@ -17,7 +17,9 @@ mod archive;
 mod decode;
 mod encode;
 mod file;
+mod known;
 mod legacy;
+mod numpy;
 mod write;
 
 pub(crate) use self::archive::inflate;

@@ -1,9 +1,11 @@
 //! Groups of ranks that communicate.
 
+mod all_to_all;
 mod bytes;
 mod collective;
 mod exchange;
 mod point_to_point;
+mod reduce_op;
 mod rendezvous;
 mod work;
 
@@ -18,7 +20,7 @@ use crate::status::{check, outcome};
 use crate::store::millis;
 use crate::{Error, Place, Result, Store, ffi};
 
-pub use collective::ReduceOp;
+pub use reduce_op::ReduceOp;
 pub use rendezvous::{Rendezvous, StoreServer, Waiting};
 pub use work::Work;
 
