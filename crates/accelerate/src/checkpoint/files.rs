@@ -27,8 +27,13 @@ pub(super) fn scheduler(index: usize) -> String {
     of_kind("scheduler", index, "bin")
 }
 
-pub(super) fn loader(index: usize) -> String {
-    of_kind("dl_state_dict", index, "bin")
+/// Where a loader stands on one rank, which may read a part of its own; that of rank 0 has the
+/// original's name.
+pub(super) fn loader(index: usize, rank: usize) -> String {
+    match rank {
+        0 => of_kind("dl_state_dict", index, "bin"),
+        _ => of_kind("dl_state_dict", index, &format!("rank{rank}.bin")),
+    }
 }
 
 pub(super) const SCALER: &str = "scaler.pt";
@@ -81,6 +86,15 @@ mod tests {
         assert_eq!(
             [random_states(3), custom(0)],
             ["random_states_3.pkl", "custom_checkpoint_0.pkl"]
+        );
+        assert_eq!(
+            [loader(0, 0), loader(1, 0), loader(0, 2), loader(1, 2)],
+            [
+                "dl_state_dict.bin",
+                "dl_state_dict_1.bin",
+                "dl_state_dict.rank2.bin",
+                "dl_state_dict_1.rank2.bin"
+            ]
         );
     }
 }

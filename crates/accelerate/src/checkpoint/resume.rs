@@ -107,7 +107,7 @@ impl TrainingState<'_> {
             scheduler.borrow_mut().load_state_dict(&state)?;
         }
         if self.restores_loaders {
-            self.load_positions(folder)?;
+            self.load_positions(found)?;
         }
         if let Some(scaler) = self.scaler {
             let value = torch_state::read(&folder.join(files::SCALER))?;
@@ -176,16 +176,22 @@ impl TrainingState<'_> {
         })
     }
 
-    fn load_positions(&self, folder: &Path) -> Result<()> {
+    fn load_positions(&self, found: &Found) -> Result<()> {
+        let same_ranks = found.num_processes == Some(self.state.num_processes());
+        let rank = if same_ranks {
+            self.state.process_index()
+        } else {
+            0
+        };
         for (index, loader) in self.loaders.iter().enumerate() {
-            let value = torch_state::read(&folder.join(files::loader(index)))?;
+            let name = files::loader(index, rank);
+            let value = torch_state::read(&found.path.join(&name))?;
             let position = torch_state::to_json(&value)
                 .and_then(|position| serde_json::from_value(position).ok());
             let position = position.ok_or_else(|| Error::StateMismatch {
                 target: "loader",
                 problems: vec![format!(
-                    "`{}`: expected a position that this library saved, found {}",
-                    files::loader(index),
+                    "`{name}`: expected a position that this library saved, found {}",
                     value.kind()
                 )],
             })?;

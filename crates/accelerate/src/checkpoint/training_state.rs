@@ -61,6 +61,7 @@ impl TrainingState<'_> {
             self.write_states(folder, &mut names)?;
             self.write_custom(folder, &mut names)?;
         }
+        self.write_positions(folder, &mut names)?;
         let random = files::random_states(self.state.process_index());
         random_state::save(&folder.join(&random), self.accumulation())?;
         names.push(random);
@@ -100,15 +101,22 @@ impl TrainingState<'_> {
             let value = torch.flat(&scheduler.borrow().state_dict())?;
             write(files::scheduler(index), &torch, &value)?;
         }
-        for (index, loader) in self.loaders.iter().enumerate() {
-            let position = serde_json::to_value(loader.state_dict()?).map_err(Error::data)?;
-            let value = torch_state::from_json(position);
-            write(files::loader(index), &TorchState::default(), &value)?;
-        }
         if let Some(scaler) = self.scaler {
             let mut torch = TorchState::default();
             let value = torch.flat(&scaler.state_dict()?)?;
             write(files::SCALER.to_owned(), &torch, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Each rank for itself: of some streams it reads a part of its own.
+    fn write_positions(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
+        for (index, loader) in self.loaders.iter().enumerate() {
+            let name = files::loader(index, self.state.process_index());
+            let position = serde_json::to_value(loader.state_dict()?).map_err(Error::data)?;
+            let value = torch_state::from_json(position);
+            TorchState::default().write(&folder.join(&name), &value)?;
+            names.push(name);
         }
         Ok(())
     }

@@ -10,3 +10,4 @@ mod contents;
 mod job;
 mod killed;
 mod resume;
+mod streams;
