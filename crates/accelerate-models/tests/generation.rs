@@ -45,6 +45,7 @@ fn settings(value: &Value) -> GenerationConfig {
 
 #[test]
 fn tokens_are_those_of_transformers() {
+    let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let runs = recording["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 48);
@@ -91,6 +92,7 @@ fn numbers_or_none(value: &Value) -> Vec<f64> {
 
 #[test]
 fn scores_are_changed_as_by_transformers() {
+    let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let scores = &recording["scores"];
     let sequences = integers(&scores["sequences"]);
@@ -119,6 +121,7 @@ fn scores_are_changed_as_by_transformers() {
 
 #[test]
 fn a_streamer_gets_every_token_once() {
+    let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let model = model(&recording, "gpt2");
     let run = &recording["runs"][0];
@@ -151,6 +154,7 @@ fn a_streamer_gets_every_token_once() {
 
 #[test]
 fn criteria_end_sequences() {
+    let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let model = model(&recording, "gpt2");
     let run = &recording["runs"][0];
@@ -168,6 +172,7 @@ fn criteria_end_sequences() {
 
 #[test]
 fn what_cannot_be_continued_is_told() {
+    let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let model = model(&recording, "llama");
     let told = |ids: Tensor, json: &str| {

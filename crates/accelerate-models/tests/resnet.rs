@@ -11,7 +11,7 @@ use accelerate_models::resnet::{
     ResNet, ResNetArchitecture, ResNetConfig, ResNetForImageClassification, ResNetModel,
     ResidualKind,
 };
-use images::{GENERATOR, Step, fill, fresh, recorded, shape_of};
+use images::{Step, fill, fresh, recorded, shape_of};
 use tch::Tensor;
 
 fn networks() -> [(&'static str, ResNetArchitecture); 2] {
@@ -31,6 +31,7 @@ fn networks() -> [(&'static str, ResNetArchitecture); 2] {
 
 #[test]
 fn first_steps_are_those_of_torchvision() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("resnet.json");
     for (name, network) in networks() {
         let empty = Factory::default().with_init(Init::Skip);
@@ -41,6 +42,7 @@ fn first_steps_are_those_of_torchvision() {
 
 #[test]
 fn first_steps_are_those_of_transformers() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("resnet.json");
     for name in ["basic", "bottleneck"] {
         let case = &recorded["transformers"][name];
@@ -74,6 +76,7 @@ fn logits(model: &ResNetForImageClassification, images: Tensor) -> Tensor {
 
 #[test]
 fn published_networks_have_their_sizes() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("resnet.json");
     for (name, sizes) in recorded["sizes"].as_object().unwrap() {
         let network = ResNetArchitecture::from_name(name).unwrap();
@@ -87,8 +90,8 @@ fn published_networks_have_their_sizes() {
 
 #[test]
 fn new_weights_are_those_of_the_original() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("resnet.json");
-    let _turn = GENERATOR.lock().unwrap();
     let seed = recorded["seed"].as_i64().unwrap();
     let plain = |kind| ResNetArchitecture::new(kind, [1, 1, 1, 1]).with_num_classes(3);
     tch::manual_seed(seed);
@@ -108,6 +111,7 @@ fn new_weights_are_those_of_the_original() {
 
 #[test]
 fn a_network_is_read_again_and_may_get_other_classes() {
+    let _turn = accelerate_testkit::turn();
     let folder = tempfile::tempdir().unwrap();
     let network = ResNetArchitecture::resnet18()
         .with_num_classes(10)
@@ -148,6 +152,7 @@ fn a_network_is_read_again_and_may_get_other_classes() {
 
 #[test]
 fn a_folder_of_transformers_is_read_and_written() {
+    let _turn = accelerate_testkit::turn();
     let folder = tempfile::tempdir().unwrap();
     let recorded = recorded("resnet.json");
     let config = &recorded["transformers"]["basic"]["config"];
@@ -184,6 +189,7 @@ fn a_folder_of_transformers_is_read_and_written() {
 
 #[test]
 fn configurations_that_cannot_be_are_told() {
+    let _turn = accelerate_testkit::turn();
     for (json, key) in [
         (r#"{"hidden_sizes": [], "depths": []}"#, "hidden_sizes"),
         (r#"{"depths": [3, 4]}"#, "depths"),

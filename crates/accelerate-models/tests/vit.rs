@@ -9,7 +9,7 @@ use accelerate::nn::{Factory, Forward, Module};
 use accelerate_models::image_classification::{AutoModelForImageClassification, ImageInput};
 use accelerate_models::pretrained::{PretrainedConfig, PretrainedModel};
 use accelerate_models::vit::{ViTConfig, ViTForImageClassification, ViTModel, ViTModelInput};
-use images::{GENERATOR, Step, assert_close, assert_rows, fill, fresh, recorded, shape_of};
+use images::{Step, assert_close, assert_rows, fill, fresh, recorded, shape_of};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -28,6 +28,7 @@ fn input(images: Tensor) -> ImageInput {
 
 #[test]
 fn first_step_is_that_of_transformers() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("vit.json");
     let config = config(&recorded);
     let model = ViTForImageClassification::new(&config, &Factory::default()).unwrap();
@@ -49,6 +50,7 @@ fn first_step_is_that_of_transformers() {
 
 #[test]
 fn positions_are_stretched_over_larger_images() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("vit.json");
     let bare = &recorded["bare"];
     let mut json = recorded["config"].clone();
@@ -94,8 +96,8 @@ fn positions_are_stretched_over_larger_images() {
 
 #[test]
 fn new_weights_are_those_of_transformers() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("vit.json");
-    let _turn = GENERATOR.lock().unwrap();
     tch::manual_seed(recorded["seed"].as_i64().unwrap());
     let model = ViTForImageClassification::new(&config(&recorded), &Factory::default()).unwrap();
     fresh(&model, &recorded["fresh"]);
@@ -118,6 +120,7 @@ fn stored(name: &str) -> String {
 
 #[test]
 fn folders_with_both_kinds_of_names_are_read() {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded("vit.json");
     let model = ViTForImageClassification::new(&config(&recorded), &Factory::default()).unwrap();
     fill(&model);

@@ -6,7 +6,7 @@
 )]
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use accelerate::Result;
 use accelerate::data::{
@@ -16,15 +16,8 @@ use accelerate::data::{
 use accelerate_torch::Generator;
 use tch::Tensor;
 
-/// The global generator is one for the whole process, so tests that draw from it take turns.
-static GLOBAL_GENERATOR: Mutex<()> = Mutex::new(());
-
-fn seed_global_generator(seed: u64) -> Result<MutexGuard<'static, ()>> {
-    let turn = GLOBAL_GENERATOR
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    Generator::default_cpu()?.manual_seed(seed)?;
-    Ok(turn)
+fn seed_global_generator(seed: u64) -> Result<()> {
+    Ok(Generator::default_cpu()?.manual_seed(seed)?)
 }
 
 fn numbers(batch: &Tensor) -> Vec<i64> {
@@ -53,6 +46,7 @@ struct SeedableCase {
 
 #[test]
 fn seedable_orders_are_the_recorded_ones() {
+    let _turn = accelerate_testkit::turn();
     let text = include_str!("../../../tests/golden/seedable_random_sampler.json");
     let cases: Vec<SeedableCase> = serde_json::from_str(text).unwrap();
     assert!(cases.len() >= 20);
@@ -73,6 +67,7 @@ fn seedable_orders_are_the_recorded_ones() {
 
 #[test]
 fn an_epoch_that_was_left_early_is_still_the_current_one() {
+    let _turn = accelerate_testkit::turn();
     let sampler = SeedableRandomSampler::new(10, 42).unwrap();
     let first: Vec<_> = sampler.epoch().take(3).collect::<Result<_>>().unwrap();
     assert_eq!(first, [2, 6, 1]);
@@ -82,6 +77,7 @@ fn an_epoch_that_was_left_early_is_still_the_current_one() {
 
 #[test]
 fn a_persistent_generator_draws_two_permutations_per_epoch() {
+    let _turn = accelerate_testkit::turn();
     let generator = Arc::new(Generator::new(6_909_045_637_428_952_499).unwrap());
     let sampler = RandomSampler::new(8)
         .unwrap()
@@ -96,6 +92,7 @@ fn a_persistent_generator_draws_two_permutations_per_epoch() {
 
 #[test]
 fn several_permutations_and_replacement_follow_the_recorded_draws() {
+    let _turn = accelerate_testkit::turn();
     // Recorded with torch 2.13: RandomSampler(range(5), generator seeded with 3, ...).
     let generator = || Generator::new(3).unwrap();
     let many = RandomSampler::new(5)
@@ -120,7 +117,8 @@ const AGAIN: [usize; 40] = [
 
 #[test]
 fn one_process_draws_as_the_plain_loader() {
-    let turn = seed_global_generator(42).unwrap();
+    let _turn = accelerate_testkit::turn();
+    seed_global_generator(42).unwrap();
     let loader = DataLoader::builder((0..8i64).collect::<Vec<_>>())
         .batch_size(2)
         .shuffle(true)
@@ -134,12 +132,12 @@ fn one_process_draws_as_the_plain_loader() {
         epoch_of(&loader).unwrap().concat(),
         [6, 3, 7, 4, 2, 0, 1, 5]
     );
-    drop(turn);
 }
 
 #[test]
 fn workers_do_not_change_the_order() {
-    let turn = seed_global_generator(42).unwrap();
+    let _turn = accelerate_testkit::turn();
+    seed_global_generator(42).unwrap();
     let data: Vec<i64> = (0..8).collect();
     let loader = DataLoader::builder(data)
         .batch_size(2)
@@ -155,7 +153,6 @@ fn workers_do_not_change_the_order() {
         epoch_of(&loader).unwrap().concat(),
         [6, 3, 7, 4, 2, 0, 1, 5]
     );
-    drop(turn);
 }
 
 #[derive(serde::Deserialize)]
@@ -177,12 +174,13 @@ struct PreparedCase {
 
 #[test]
 fn prepared_loaders_give_each_rank_the_recorded_batches() {
+    let _turn = accelerate_testkit::turn();
     let text = include_str!("../../../tests/parity/fixtures/dataloader_order.json");
     let recording: Recording = serde_json::from_str(text).unwrap();
     assert!(recording.cases.len() >= 12);
     for (number, case) in recording.cases.iter().enumerate() {
         for (rank, expected) in case.ranks.iter().enumerate() {
-            let turn = seed_global_generator(case.seed).unwrap();
+            seed_global_generator(case.seed).unwrap();
             let data: Vec<i64> = (0..case.samples).collect();
             let loader = DataLoader::builder(data)
                 .batch_size(case.batch_size)
@@ -205,7 +203,6 @@ fn prepared_loaders_give_each_rank_the_recorded_batches() {
                 );
                 assert_eq!(shard.len(), found.len());
             }
-            drop(turn);
         }
     }
 }
@@ -286,11 +283,12 @@ const SEEDED: [[[i64; 12]; 3]; 4] = [
 
 #[test]
 fn ranks_with_other_seeds_follow_rank_0() {
+    let _turn = accelerate_testkit::turn();
     for use_seedable_sampler in [false, true] {
         let rank_0 = Arc::new(Generator::new(7).unwrap());
         let mut parts = Vec::new();
         for rank in 0..2 {
-            let turn = seed_global_generator(100 + rank as u64).unwrap();
+            seed_global_generator(100 + rank as u64).unwrap();
             let data: Vec<i64> = (0..8).collect();
             let loader = DataLoader::builder(data)
                 .batch_size(2)
@@ -307,7 +305,6 @@ fn ranks_with_other_seeds_follow_rank_0() {
             };
             let shard = DataLoaderShard::new(loader, options).unwrap();
             parts.extend(shard.iter().flat_map(|batch| numbers(&batch.unwrap())));
-            drop(turn);
         }
         parts.sort_unstable();
         assert!(

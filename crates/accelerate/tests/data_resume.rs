@@ -7,7 +7,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use accelerate::Result;
 use accelerate::data::{
@@ -21,14 +21,6 @@ type Shard = DataLoaderShard<Vec<i64>>;
 
 const SAMPLES: i64 = 33;
 const EPOCHS: u64 = 3;
-
-/// The global generator is one for the whole process, so tests that draw from it take turns.
-fn turn() -> MutexGuard<'static, ()> {
-    static GLOBAL_GENERATOR: Mutex<()> = Mutex::new(());
-    GLOBAL_GENERATOR
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-}
 
 fn global() -> Generator {
     Generator::default_cpu().unwrap()
@@ -157,7 +149,7 @@ fn uninterrupted(loader: &Shard) -> (Vec<Vec<Vec<i64>>>, Vec<Stop>) {
 
 #[test]
 fn every_place_of_every_order_can_be_resumed() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     for mode in MODES {
         for (ranks, rank) in [(1, 0), (2, 0), (2, 1)] {
             let seed = || global().manual_seed(42).unwrap();
@@ -193,7 +185,7 @@ fn every_place_of_every_order_can_be_resumed() {
 
 #[test]
 fn a_resumed_loop_can_be_stopped_again() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     global().manual_seed(1).unwrap();
     let whole: Vec<_> = shard(Mode::ShuffledOwn, 1, 0, 0)
         .iter()
@@ -211,7 +203,7 @@ fn a_resumed_loop_can_be_stopped_again() {
 
 #[test]
 fn a_state_survives_being_written_as_text() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     for mode in [Mode::Shuffled, Mode::Lists, Mode::WeightedOwn] {
         let loader = shard(mode, 2, 0, 0);
         let mut batches = loader.iter();
@@ -227,7 +219,7 @@ fn a_state_survives_being_written_as_text() {
 
 #[test]
 fn only_what_was_handed_out_counts_whatever_is_read_ahead() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let read = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&read);
     let data = FnDataset::new(40, move |index| {
@@ -259,7 +251,7 @@ fn only_what_was_handed_out_counts_whatever_is_read_ahead() {
 
 #[test]
 fn samples_that_were_seen_are_not_read_again() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let read = Arc::new(Mutex::new(Vec::new()));
     let make = |read: &Arc<Mutex<Vec<usize>>>| {
         let read = Arc::clone(read);
@@ -282,7 +274,7 @@ fn samples_that_were_seen_are_not_read_again() {
 
 #[test]
 fn a_loop_that_was_left_begins_afresh_unless_its_state_is_loaded() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let loader = shard(Mode::Seedable, 1, 0, 0);
     let whole: Vec<_> = loader.iter().map(numbers).collect();
     loader.set_epoch(0);
@@ -323,7 +315,7 @@ fn seen_by_all(shards: &[Shard], progress: &[LoaderProgress]) -> Vec<i64> {
 
 #[test]
 fn another_number_of_ranks_goes_on_with_the_same_samples() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let on = |ranks: usize| -> (Vec<Shard>, Vec<LoaderProgress>) {
         let progress: Vec<_> = (0..ranks).map(|_| LoaderProgress::new()).collect();
         let shards = progress.iter().enumerate().map(|(rank, progress)| {
@@ -370,7 +362,7 @@ fn another_number_of_ranks_goes_on_with_the_same_samples() {
 
 #[test]
 fn what_is_skipped_counts_as_handed_out() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let loader = shard(Mode::Seedable, 2, 1, 0);
     let whole: Vec<_> = loader.iter().map(numbers).collect();
     loader.set_epoch(0);
@@ -391,7 +383,7 @@ fn what_is_skipped_counts_as_handed_out() {
 
 #[test]
 fn the_state_of_another_loader_is_refused() {
-    let _turn = turn();
+    let _turn = accelerate_testkit::turn();
     let state = shard(Mode::Seedable, 1, 0, 0).state_dict().unwrap();
     let refusal = |loader: &Shard, state: &DataLoaderState| {
         let error = loader.load_state_dict(state).unwrap_err();

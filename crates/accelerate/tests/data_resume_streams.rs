@@ -155,6 +155,7 @@ fn every_place_can_be_resumed<D: IterableDataset<Item = i64> + 'static>(
 
 #[test]
 fn every_place_of_a_stream_can_be_resumed_with_any_number_of_workers() {
+    let _turn = accelerate_testkit::turn();
     let lens = [3, 7, 2, 5];
     every_place_can_be_resumed("files", |workers| {
         shard(Files::new(&lens), (1, 0), workers, false)
@@ -201,6 +202,7 @@ fn a_shared_stream_goes_on_with_another_number_of_ranks() {
 
 #[test]
 fn a_place_in_another_stream_is_refused() {
+    let _turn = accelerate_testkit::turn();
     let lens = [3, 7, 2, 5];
     let parts = shard(Files::new(&lens), (2, 0), 0, false);
     assert!(parts.iter().next().is_some());

@@ -6,7 +6,6 @@
 )]
 
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerate::data::{
     DataLoader, DataLoaderShard, Dataset, FnDataset, RandomSampler, Sampler, ShardOptions, Subset,
@@ -16,15 +15,8 @@ use accelerate::{Error, Result};
 use accelerate_torch::Generator;
 use tch::Tensor;
 
-/// The global generator is one for the whole process, so tests that draw from it take turns.
-static GLOBAL_GENERATOR: Mutex<()> = Mutex::new(());
-
-fn seed_global_generator(seed: u64) -> MutexGuard<'static, ()> {
-    let turn = GLOBAL_GENERATOR
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+fn seed_global_generator(seed: u64) {
     Generator::default_cpu().unwrap().manual_seed(seed).unwrap();
-    turn
 }
 
 #[derive(serde::Deserialize)]
@@ -104,14 +96,14 @@ impl Drawn {
         assert!(own.generator().is_some());
         assert_eq!(epochs(&own), self.own, "own generator");
         assert_eq!(own.len(), self.own[0].len());
-        let turn = seed_global_generator(self.seed);
+        seed_global_generator(self.seed);
         assert_eq!(epochs(&make(None)), self.shared, "global generator");
-        drop(turn);
     }
 }
 
 #[test]
 fn weighted_draws_are_the_recorded_ones() {
+    let _turn = accelerate_testkit::turn();
     for case in recording().weighted {
         case.drawn.check(|generator| {
             let sampler = WeightedRandomSampler::new(&case.weights, case.num_samples).unwrap();
@@ -130,6 +122,7 @@ fn weighted_draws_are_the_recorded_ones() {
 
 #[test]
 fn draws_with_replacement_come_in_the_recorded_chunks() {
+    let _turn = accelerate_testkit::turn();
     for case in recording().replacement {
         case.drawn.check(|generator| {
             let sampler = RandomSampler::new(case.length).unwrap();
@@ -144,6 +137,7 @@ fn draws_with_replacement_come_in_the_recorded_chunks() {
 
 #[test]
 fn orders_of_a_subset_are_the_recorded_ones() {
+    let _turn = accelerate_testkit::turn();
     for case in recording().subset {
         case.drawn.check(|generator| {
             let sampler = SubsetRandomSampler::new(case.indices.clone());
@@ -157,9 +151,10 @@ fn orders_of_a_subset_are_the_recorded_ones() {
 
 #[test]
 fn a_prepared_weighted_sampler_has_the_recorded_order_on_every_rank() {
+    let _turn = accelerate_testkit::turn();
     for case in recording().prepared_weighted {
         for (rank, expected) in case.ranks.iter().enumerate() {
-            let turn = seed_global_generator(42);
+            seed_global_generator(42);
             let weights = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
             let sampler = WeightedRandomSampler::new(&weights, NonZeroUsize::new(9).unwrap());
             let loader = DataLoader::builder((0..6i64).collect::<Vec<_>>())
@@ -176,18 +171,18 @@ fn a_prepared_weighted_sampler_has_the_recorded_order_on_every_rank() {
             for epoch in expected {
                 assert_eq!(&shard.iter().map(numbers).collect::<Vec<_>>(), epoch);
             }
-            drop(turn);
         }
     }
 }
 
 #[test]
 fn the_rest_behind_skipped_batches_is_the_recorded_one() {
+    let _turn = accelerate_testkit::turn();
     let recording = recording();
     for world in &recording.skipped {
         for (rank, expected) in world.ranks.iter().enumerate() {
             for (case, expected) in recording.skipped_cases.iter().zip(expected) {
-                let turn = seed_global_generator(42);
+                seed_global_generator(42);
                 let loader = DataLoader::builder((0..case.samples).collect::<Vec<_>>())
                     .batch_size(case.batch_size)
                     .shuffle(case.shuffle)
@@ -205,7 +200,6 @@ fn the_rest_behind_skipped_batches_is_the_recorded_one() {
                 assert_eq!(rest.len(), expected.len());
                 let found: Vec<_> = rest.into_iter().map(numbers).collect();
                 assert_eq!(&found, expected, "rank {rank} of {}", world.world_size);
-                drop(turn);
             }
         }
     }
@@ -213,6 +207,7 @@ fn the_rest_behind_skipped_batches_is_the_recorded_one() {
 
 #[test]
 fn weights_that_cannot_be_drawn_from_are_refused() {
+    let _turn = accelerate_testkit::turn();
     let two = NonZeroUsize::new(2).unwrap();
     let refused: [(&[f64], &str); 4] = [
         (&[1.0, -0.5], "-0.5 at index 1"),
@@ -231,6 +226,7 @@ fn weights_that_cannot_be_drawn_from_are_refused() {
 
 #[test]
 fn an_index_of_weight_0_is_never_drawn_and_none_comes_twice_without_replacement() {
+    let _turn = accelerate_testkit::turn();
     for seed in 0..50 {
         let weights = [0.0, 5.0, 1e-9, 1.0, 0.0, 2.0];
         let sampler = WeightedRandomSampler::new(&weights, NonZeroUsize::new(4).unwrap())
@@ -245,6 +241,7 @@ fn an_index_of_weight_0_is_never_drawn_and_none_comes_twice_without_replacement(
 
 #[test]
 fn a_fold_is_a_data_set() {
+    let _turn = accelerate_testkit::turn();
     let data = FnDataset::new(10, |index| Ok(index * 10));
     let fold = Subset::new(data, vec![9, 0, 3]).unwrap();
     assert_eq!(fold.len(), 3);
@@ -256,6 +253,7 @@ fn a_fold_is_a_data_set() {
 
 #[test]
 fn orders_and_batches_of_ones_own_can_be_lists() {
+    let _turn = accelerate_testkit::turn();
     let data: Vec<i64> = (0..6).collect();
     let order = DataLoader::builder(data.clone())
         .sampler(vec![4usize, 1, 1])
@@ -287,6 +285,7 @@ fn orders_and_batches_of_ones_own_can_be_lists() {
 
 #[test]
 fn a_batch_that_names_no_sample_is_an_error() {
+    let _turn = accelerate_testkit::turn();
     let loader = DataLoader::builder(vec![1i64, 2])
         .batch_sampler(vec![vec![0usize], vec![1, 7]])
         .build()

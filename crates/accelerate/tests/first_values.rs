@@ -7,11 +7,7 @@ use accelerate::Result;
 use accelerate::nn::{Dropout, Embedding, Factory, Forward, Linear, Module};
 use accelerate::tch::{self, Device, Kind, Tensor};
 
-/// Tests that draw random numbers take turns.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 fn seeded<T>(make: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _turn = GENERATOR.lock().unwrap();
     tch::manual_seed(7);
     make()
 }
@@ -24,6 +20,7 @@ fn assert_values(found: &Tensor, expected: &[f32]) {
 
 #[test]
 fn linear_draws_as_pytorch_does() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let layer = seeded(|| Linear::new(3, 2, &Factory::default()))?;
     let weight = [
         0.040325075,
@@ -40,6 +37,7 @@ fn linear_draws_as_pytorch_does() -> Result<()> {
 
 #[test]
 fn embedding_draws_as_pytorch_does_and_pads_with_zeros() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let layer = seeded(|| Embedding::with_padding(4, 3, 1, &Factory::default()))?;
     let table = [
         -0.1467951,
@@ -66,6 +64,7 @@ fn embedding_draws_as_pytorch_does_and_pads_with_zeros() -> Result<()> {
 
 #[test]
 fn dropout_draws_as_pytorch_does_and_rests_in_evaluation() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let layer = Dropout::new(0.5)?;
     let ones = Tensor::f_ones([8], (Kind::Float, Device::Cpu))?;
     let dropped = seeded(|| layer.call(&ones))?;

@@ -79,6 +79,7 @@ fn assert_close(name: &str, found: &[f32], expected: &[f32]) {
 
 #[test]
 fn values_and_draws_are_those_of_pytorch() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let fixture = fixture();
     tch::set_num_threads(1);
     for case in &fixture.cases {
@@ -102,6 +103,7 @@ fn values_and_draws_are_those_of_pytorch() -> Result<()> {
 
 #[test]
 fn gains_are_those_of_pytorch() {
+    let _turn = accelerate_testkit::turn();
     let gains = fixture().gains;
     for (name, nonlinearity) in [
         ("linear", Nonlinearity::Linear),
@@ -117,6 +119,7 @@ fn gains_are_those_of_pytorch() {
 
 #[test]
 fn what_cannot_be_filled_is_an_error() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let make = |shape: &[i64]| Tensor::f_zeros(shape, (Kind::Float, Device::Cpu));
     let (row, matrix, kernel) = (make(&[3])?, make(&[3, 2])?, make(&[3, 2, 2])?);
     for (operation, result) in [

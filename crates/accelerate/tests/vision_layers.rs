@@ -16,9 +16,6 @@ use accelerate::tch::{self, Kind, Tensor};
 use accelerate_testkit::{formula, formula_salt};
 use serde_json::Value;
 
-/// Tests that draw random numbers take turns.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 fn recorded() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/parity/fixtures/vision_layers.json");
@@ -110,6 +107,7 @@ fn check(name: &str, layer: &impl Forward<Input = Tensor, Output = Tensor>) {
 
 #[test]
 fn convolutions_are_those_of_pytorch() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let factory = Factory::default();
     let options = Conv1dOptions {
         stride: [2],
@@ -154,6 +152,7 @@ fn convolutions_are_those_of_pytorch() -> Result<()> {
 
 #[test]
 fn batch_norms_are_those_of_pytorch() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let factory = Factory::default();
     let plain = BatchNormOptions::default();
     check("batch_norm1d", &BatchNorm1d::new(5, plain, &factory)?);
@@ -193,6 +192,7 @@ fn batch_norms_are_those_of_pytorch() -> Result<()> {
 
 #[test]
 fn pools_and_shapes_are_those_of_pytorch() {
+    let _turn = accelerate_testkit::turn();
     let options = MaxPool2dOptions {
         stride: Some([2, 2]),
         padding: [1, 1],
@@ -233,8 +233,8 @@ fn pools_and_shapes_are_those_of_pytorch() {
 
 #[test]
 fn first_values_are_those_of_pytorch() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let recorded = recorded();
-    let _turn = GENERATOR.lock().unwrap();
     let factory = Factory::default();
     let seed = || tch::manual_seed(recorded["seed"].as_i64().unwrap());
     let compare = |name: &str, layer: &dyn Module| {
@@ -264,6 +264,7 @@ fn first_values_are_those_of_pytorch() -> Result<()> {
 
 #[test]
 fn sequences_run_their_layers_in_order() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let layers = [3, 5, 2].map(|outputs| {
         let inputs = match outputs {
             3 => 2,
@@ -294,6 +295,7 @@ fn sequences_run_their_layers_in_order() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_told() -> Result<()> {
+    let _turn = accelerate_testkit::turn();
     let factory = Factory::default();
     let conv = |inputs, outputs, options: Conv2dOptions| {
         let layer = Conv2d::new(inputs, outputs, [3, 3], options, &factory);

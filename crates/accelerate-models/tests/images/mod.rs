@@ -7,9 +7,6 @@ use accelerate_testkit::{formula, formula_salt};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-/// Tests that draw random numbers take turns.
-pub(crate) static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 pub(crate) fn recorded(name: &str) -> Value {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/fixtures");
     serde_json::from_slice(&std::fs::read(fixtures.join(name)).unwrap()).unwrap()
