@@ -1,25 +1,34 @@
 //! Compiles the C++ shim against the libtorch that `tch` uses.
 
 use std::error::Error;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use accelerate_libtorch::Libtorch;
 
 /// One C++ file per thought; `nccl.cpp` says by itself what is missing without CUDA.
-const SOURCES: [&str; 7] = [
-    "guard.cpp",
-    "tensor.cpp",
-    "autograd.cpp",
-    "group.cpp",
-    "nccl.cpp",
-    "reducer.cpp",
-    "profiler.cpp",
+///
+/// The files of a group are compiled as one: most of the time goes into libtorch's headers, which
+/// nearly all of them read.
+const GROUPS: [&[&str]; 2] = [
+    &[
+        "guard.cpp",
+        "exit.cpp",
+        "tensor.cpp",
+        "autograd.cpp",
+        "profiler.cpp",
+    ],
+    &["group.cpp", "nccl.cpp", "reducer.cpp"],
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=cxx");
     println!("cargo:rerun-if-changed=build.rs");
     let libtorch = Libtorch::locate()?.check()?;
+    if only_linted() {
+        return Ok(());
+    }
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -29,6 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .flag_if_supported("-Wno-missing-field-initializers")
         .define("USE_C10D_GLOO", None)
         .define("USE_DISTRIBUTED", None)
+        // Of libtorch's headers it would be a gigabyte.
+        .debug(false)
+        // `exit.cpp` is needed though nothing calls it.
+        .link_lib_modifier("+whole-archive")
         .include("cxx");
     // Other people's headers are not ours to be warned about.
     let headers = libtorch.include_dirs.iter().map(|dir| dir.as_path());
@@ -47,9 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             build.flag("-isystem").flag(dir);
         }
     }
-    build
-        .files(SOURCES.map(|file| Path::new("cxx").join(file)))
-        .compile("accelerate_torch_shim");
+    build.files(groups()?).compile("accelerate_torch_shim");
     println!(
         "cargo:rustc-link-search=native={}",
         libtorch.lib_dir.display()
@@ -63,4 +74,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     libtorch.emit_link_args();
     Ok(())
+}
+
+/// Whether the crate is compiled for Clippy, which links nothing and keeps products of its own.
+fn only_linted() -> bool {
+    env::var_os("RUSTC_WORKSPACE_WRAPPER")
+        .is_some_and(|wrapper| Path::new(&wrapper).file_stem() == Some(OsStr::new("clippy-driver")))
+}
+
+/// Writes a file for each group, which includes the files of the group.
+fn groups() -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let folder = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets `OUT_DIR`")?);
+    let group = |(number, files): (usize, &&[&str])| {
+        let path = folder.join(format!("group_{number}.cpp"));
+        let text: String = files
+            .iter()
+            .map(|file| format!("#include \"{file}\"\n"))
+            .collect();
+        fs::write(&path, text)?;
+        Ok(path)
+    };
+    GROUPS.iter().enumerate().map(group).collect()
 }
