@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Tokens of a text that are used.
     #[arg(long, default_value = "64")]
     pub(crate) max_length: NonZeroUsize,
+    /// Put texts of about the same length into a batch: less padding, other batches.
+    #[arg(long)]
+    pub(crate) group_by_length: bool,
     /// Highest learning rate.
     #[arg(long, default_value = "5e-5", value_parser = learning_rate)]
     pub(crate) lr: f64,

@@ -3,7 +3,7 @@
 use accelerate::data::Collate;
 use accelerate::tch::Tensor;
 use accelerate_models::bert::BertInput;
-use accelerate_models::tokenizer::TextTokenizer;
+use accelerate_models::tokenizer::{Encoding, TextTokenizer};
 
 use crate::snippets::Snippet;
 
@@ -15,15 +15,21 @@ pub(crate) struct Batches {
     pub(crate) max_length: usize,
 }
 
+impl Batches {
+    /// The tokens of each snippet, without padding.
+    pub(crate) fn encode(&self, snippets: &[Snippet]) -> accelerate::Result<Vec<Encoding>> {
+        let texts: Vec<&str> = snippets.iter().map(|snippet| &*snippet.text).collect();
+        self.tokenizer
+            .encode_each(&texts, self.max_length)
+            .map_err(accelerate::Error::data)
+    }
+}
+
 impl Collate<Snippet> for Batches {
     type Batch = BertInput;
 
     fn collate(&self, items: Vec<Snippet>) -> accelerate::Result<BertInput> {
-        let texts: Vec<&str> = items.iter().map(|snippet| snippet.text.as_str()).collect();
-        let encodings = self
-            .tokenizer
-            .encode_each(&texts, self.max_length)
-            .map_err(accelerate::Error::data)?;
+        let encodings = self.encode(&items)?;
         let tokens = self
             .tokenizer
             .batch(&encodings.iter().collect::<Vec<_>>())

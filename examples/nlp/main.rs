@@ -14,6 +14,7 @@
 mod arguments;
 mod batches;
 mod evaluation;
+mod loader;
 mod measurement;
 mod model_folder;
 mod output;

@@ -9,6 +9,7 @@
 
 mod arguments;
 mod batches;
+mod loader;
 mod measurement;
 mod model_folder;
 mod output;
@@ -18,7 +19,6 @@ mod snippets;
 use std::error::Error;
 use std::process::ExitCode;
 
-use accelerate::data::DataLoader;
 use accelerate::nn::{Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::tch::{self, Kind, Tensor};
@@ -29,11 +29,9 @@ use clap::Parser;
 
 use arguments::Arguments;
 use batches::Batches;
+use loader::Loader;
 use measurement::Measurement;
 use scores::Scores;
-use snippets::Snippet;
-
-type Loader = DataLoader<Vec<Snippet>, Batches>;
 
 /// Share of the steps in which the learning rate rises.
 const WARMUP: f64 = 0.1;
@@ -64,8 +62,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         tokenizer,
         max_length: arguments.max_length.get(),
     };
-    let batches = loader(training, arguments, collate.clone(), true)?;
-    let held_out = loader(held_out, arguments, collate, false)?;
+    let batches = loader::shuffled(training, arguments, collate.clone())?;
+    let held_out = loader::in_order(held_out, arguments, collate)?;
     let total = batches.len() as u64 * arguments.epochs;
     let mut scheduler = linear_schedule_with_warmup(&optimizer, warmup(total), total);
 
@@ -127,20 +125,6 @@ fn tell(epoch: u64, scores: Scores) {
         scores.f1(),
         scores.samples(),
     );
-}
-
-fn loader(
-    snippets: Vec<Snippet>,
-    arguments: &Arguments,
-    collate: Batches,
-    shuffle: bool,
-) -> accelerate::Result<Loader> {
-    DataLoader::builder(snippets)
-        .batch_size(arguments.batch_size.get())
-        .shuffle(shuffle)
-        .collate(collate)
-        .num_workers(1)
-        .build()
 }
 
 #[expect(

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
-use accelerate::data::DataLoader;
 use accelerate::nn::{Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::{Accelerator, tch::Tensor};
@@ -15,8 +14,7 @@ use crate::arguments::Arguments;
 use crate::batches::Batches;
 use crate::evaluation::evaluate;
 use crate::measurement::Measurement;
-use crate::snippets::{self, Snippet};
-use crate::{model_folder, output};
+use crate::{loader, model_folder, output, snippets};
 
 type BoxError = Box<dyn Error>;
 
@@ -50,8 +48,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
         tokenizer,
         max_length: arguments.max_length.get(),
     };
-    let batches = loader(training, arguments, collate.clone(), true)?;
-    let held_out = loader(held_out, arguments, collate, false)?;
+    let batches = loader::shuffled(training, arguments, collate.clone())?;
+    let held_out = loader::in_order(held_out, arguments, collate)?;
     // The prepared schedule moves once per rank at each step: it is as long as the unprepared loader.
     let total = batches.len() as u64 * arguments.epochs;
     let scheduler = linear_schedule_with_warmup(&optimizer, warmup(total), total);
@@ -118,20 +116,6 @@ fn loss_of(model: &BertForSequenceClassification, batch: BertInput) -> Result<Te
         .call(batch)?
         .loss
         .ok_or_else(|| "the batch has no labels".into())
-}
-
-fn loader(
-    snippets: Vec<Snippet>,
-    arguments: &Arguments,
-    collate: Batches,
-    shuffle: bool,
-) -> accelerate::Result<DataLoader<Vec<Snippet>, Batches>> {
-    DataLoader::builder(snippets)
-        .batch_size(arguments.batch_size.get())
-        .shuffle(shuffle)
-        .collate(collate)
-        .num_workers(1)
-        .build()
 }
 
 #[expect(

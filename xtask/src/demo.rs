@@ -20,8 +20,9 @@ const BUILD: [&str; 6] = [
 
 /// What the example needs to know, relative to the workspace.
 ///
-/// Lines of reviews are short: 32 tokens hold most of them whole and keep an epoch below 5 minutes.
-const ARGUMENTS: [&str; 8] = [
+/// Lines of reviews are short: 32 tokens hold most of them whole. With lines of about the same length
+/// in a batch, an epoch stays below 5 minutes on slow processors too.
+const ARGUMENTS: [&str; 9] = [
     "--model",
     ".data/minilm",
     "--data",
@@ -30,6 +31,7 @@ const ARGUMENTS: [&str; 8] = [
     "target/demo",
     "--max-length",
     "32",
+    "--group-by-length",
 ];
 
 /// Sets up, builds and trains.

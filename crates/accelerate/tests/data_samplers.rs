@@ -8,8 +8,8 @@
 use std::num::NonZeroUsize;
 
 use accelerate::data::{
-    DataLoader, DataLoaderShard, Dataset, FnDataset, RandomSampler, Sampler, ShardOptions, Subset,
-    SubsetRandomSampler, WeightedRandomSampler, skip_first_batches,
+    DataLoader, DataLoaderShard, Dataset, FnDataset, LengthGroupedSampler, RandomSampler, Sampler,
+    ShardOptions, Subset, SubsetRandomSampler, WeightedRandomSampler, skip_first_batches,
 };
 use accelerate::{Error, Result};
 use accelerate_torch::Generator;
@@ -24,6 +24,7 @@ struct Recording {
     weighted: Vec<Weighted>,
     replacement: Vec<Replacement>,
     subset: Vec<SubsetCase>,
+    length_grouped: Vec<LengthGrouped>,
     prepared_weighted: Vec<PerRank<Vec<Vec<Vec<i64>>>>>,
     skipped: Vec<PerRank<Vec<Vec<Vec<i64>>>>>,
     skipped_cases: Vec<SkippedCase>,
@@ -49,6 +50,14 @@ struct Replacement {
 #[derive(serde::Deserialize)]
 struct SubsetCase {
     indices: Vec<usize>,
+    #[serde(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(serde::Deserialize)]
+struct LengthGrouped {
+    lengths: Vec<usize>,
+    batch_size: NonZeroUsize,
     #[serde(flatten)]
     drawn: Drawn,
 }
@@ -147,6 +156,22 @@ fn orders_of_a_subset_are_the_recorded_ones() {
             }
         });
     }
+}
+
+#[test]
+fn orders_grouped_by_length_are_the_recorded_ones() {
+    let _turn = accelerate_testkit::turn();
+    for case in recording().length_grouped {
+        case.drawn.check(|generator| {
+            let sampler = LengthGroupedSampler::new(case.lengths.clone(), case.batch_size).unwrap();
+            match generator {
+                Some(own) => sampler.generator(own),
+                None => sampler,
+            }
+        });
+    }
+    let nothing = LengthGroupedSampler::new(Vec::new(), NonZeroUsize::MIN).unwrap_err();
+    assert!(matches!(nothing, Error::EmptyDataset), "{nothing}");
 }
 
 #[test]

@@ -21,6 +21,14 @@ REPLACEMENT = [(10, 1, 0), (10, 31, 1), (10, 32, 2), (10, 33, 3), (1000, 70, 4)]
 #: (indices, seed)
 SUBSETS = [([3, 1, 4, 15, 9, 2, 6], 0), (list(range(10, 30)), 42)]
 
+#: (lengths, batch size, seed); the last two have many equal lengths
+LENGTH_GROUPED = [
+    ([5, 1, 9, 3], 2, 0),
+    ([index * 37 % 101 for index in range(100)], 4, 1),
+    ([index * 37 % 7 for index in range(333)], 8, 42),
+    ([1 + index % 3 for index in range(1000)], 2, 3),
+]
+
 #: (samples, batch size, shuffled, seedable, drop the last, number of batches to skip)
 SKIPPED = [
     (12, 2, False, False, False, 1),
@@ -38,6 +46,7 @@ def record(out):
         "weighted": [weighted(*case) for case in WEIGHTED],
         "replacement": [replacement(*case) for case in REPLACEMENT],
         "subset": [subset(*case) for case in SUBSETS],
+        "length_grouped": [length_grouped(*case) for case in LENGTH_GROUPED],
     }
     for name, run in (("prepared_weighted", prepared_weighted), ("skipped", skipped)):
         content[name] = [
@@ -81,6 +90,15 @@ def subset(indices, seed):
     from torch.utils.data import SubsetRandomSampler
 
     return {"indices": indices, **both_ways(lambda g: SubsetRandomSampler(indices, generator=g), seed)}
+
+
+def length_grouped(lengths, batch_size, seed):
+    from transformers.trainer_pt_utils import LengthGroupedSampler
+
+    def make(generator):
+        return LengthGroupedSampler(batch_size, lengths=lengths, generator=generator)
+
+    return {"lengths": lengths, "batch_size": batch_size, **both_ways(make, seed)}
 
 
 def prepared_weighted(rank, world_size):

@@ -19,6 +19,7 @@ mod crew;
 mod dataset;
 mod dispatcher;
 mod iterable;
+mod length_grouped_sampler;
 mod loader;
 mod loader_control;
 mod loader_state;
@@ -50,6 +51,7 @@ pub use iterable::{
     IterableDataLoaderShard, IterableDataLoaderShardIter, IterableDataset, IterableDatasetShard,
     IterableLayout, Samples,
 };
+pub use length_grouped_sampler::LengthGroupedSampler;
 pub use loader::{DataLoader, DataLoaderIter};
 pub use loader_control::LoaderControl;
 pub use loader_state::DataLoaderState;
