@@ -2,6 +2,9 @@
 
 mod command_line;
 mod measurement;
+mod models;
+mod numbers;
+mod parts;
 mod report;
 mod training_core;
 
@@ -43,7 +46,7 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// How often each side runs [default: 3, 10 for the command line, 5 for the training core].
+    /// How often each side runs [default: 3, 10 for the command line, 5 for the training core, 3 for models].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Measure how fast commands answer instead.
@@ -52,6 +55,9 @@ pub(crate) struct Options {
     /// Measure the parts of a training loop one by one instead.
     #[arg(long, alias = "training_core", conflicts_with = "command_line")]
     training_core: bool,
+    /// Measure models one by one instead: training steps, generation, start.
+    #[arg(long, conflicts_with_all = ["command_line", "training_core"])]
+    models: bool,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -74,6 +80,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
             Table::TrainingCore,
             training_core::measure(workspace, rounds)?,
         )
+    } else if options.models {
+        let rounds = options.rounds.unwrap_or(models::ROUNDS);
+        (Table::Models, models::measure(workspace, rounds)?)
     } else {
         (Table::Job, job(workspace, options)?)
     };

@@ -18,6 +18,8 @@ pub(super) enum Table {
     CommandLine,
     /// The parts of a training loop.
     TrainingCore,
+    /// Models one by one.
+    Models,
 }
 
 impl Table {
@@ -27,6 +29,7 @@ impl Table {
             Self::Job => "bench-peers",
             Self::CommandLine => "bench-peers --command-line",
             Self::TrainingCore => "bench-peers --training-core",
+            Self::Models => "bench-peers --models",
         };
         (
             format!("<!-- {name}: begin -->"),

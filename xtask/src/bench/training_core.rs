@@ -1,517 +1,148 @@
 //! The parts of a training loop one by one: loader, step, gathering of metrics, accumulation.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use serde_json::Value;
-
 use crate::failure::Failure;
-use crate::python_env::PythonEnv;
-use crate::setup;
-use crate::step::{self, step};
 use crate::workspace::Workspace;
 
-use super::measurement::{median, rank_file};
-use super::remove_old;
-use super::report::{machine, ratio_cells};
+use super::parts::{self, Goal, Row, Suite, Unit};
 
 /// How often each side runs where nobody says.
 pub(super) const ROUNDS: u32 = 5;
 
-/// What has to be built.
-const BUILD: [&str; 10] = [
-    "build",
-    "--release",
-    "--package",
-    "accelerate-cli",
-    "--bin",
-    "accelerate",
-    "--package",
-    "accelerate-rs",
-    "--example",
-    "training_core",
-];
-
-/// The original's side.
-const PEER_SCRIPT: &str = "tests/parity/bench_training_core.py";
-
-/// What the two programs are asked for, and on how many processes.
-const PARTS: [(&str, usize); 4] = [("loader", 1), ("step", 1), ("gather", 2), ("accumulate", 2)];
-
-/// One line of the table: what each side calls the number, and what is wanted of it.
-struct Row {
-    name: &'static str,
-    ours: &'static str,
-    original: &'static str,
-    unit: Unit,
-    goal: Goal,
-}
-
-/// In what a number is shown.
-#[derive(Clone, Copy)]
-enum Unit {
-    Milliseconds,
-    Microseconds,
-    Bytes,
-}
-
-/// What is wanted.
-#[derive(Clone, Copy)]
-enum Goal {
-    /// At most so much of the original's number.
-    Ratio(f64),
-    /// Our own number is zero.
-    Nothing,
-    /// The number explains others.
-    None,
-}
-
 /// A third of the original's time is three times its throughput.
 const THIRD: Goal = Goal::Ratio(1.0 / 3.0);
 const HALF: Goal = Goal::Ratio(0.5);
-const NOT_SLOWER: Goal = Goal::Ratio(1.0);
-
-const ROWS: [Row; 19] = [
-    row(
-        "loader, text, no workers: a sample",
-        "text_0_sample_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "loader, text, 2 workers: a sample",
-        "text_2_sample_s",
-        Unit::Microseconds,
-        THIRD,
-    ),
-    row(
-        "loader, text, 2 workers: epoch to first batch",
-        "text_2_first_batch_s",
-        Unit::Milliseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "loader, images, no workers: a sample",
-        "image_0_sample_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "loader, images, 2 workers: a sample",
-        "image_2_sample_s",
-        Unit::Microseconds,
-        THIRD,
-    ),
-    row(
-        "loader, images, 2 workers: epoch to first batch",
-        "image_2_first_batch_s",
-        Unit::Milliseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "images: copying a sample into a batch that exists",
-        "image_copy_s",
-        Unit::Microseconds,
-        Goal::None,
-    ),
-    row(
-        "`gather_for_metrics` of `[64]` integers",
-        "gather_labels_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "`gather_for_metrics` of `[64, 128]` floats",
-        "gather_scores_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "batch that keeps gradients local",
-        "local_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "batch that exchanges gradients",
-        "exchanged_s",
-        Unit::Microseconds,
-        NOT_SLOWER,
-    ),
-    row(
-        "sent by a batch that keeps gradients local",
-        "local_bytes",
-        Unit::Bytes,
-        Goal::Nothing,
-    ),
-    row(
-        "sent by a batch that exchanges gradients",
-        "exchanged_bytes",
-        Unit::Bytes,
-        Goal::None,
-    ),
-    row(
-        "AdamW, schedule, `zero_grad`: a step",
-        "step_s",
-        Unit::Microseconds,
-        Goal::None,
-    ),
-    row(
-        "the same beside the original's fused AdamW",
-        "step_s",
-        Unit::Microseconds,
-        Goal::None,
-    )
-    .beside("fused_step_s"),
-    row(
-        "of it the kernel over ready lists",
-        "kernel_s",
-        Unit::Microseconds,
-        Goal::None,
-    ),
-    row(
-        "overhead over the kernel",
-        "step_overhead_s",
-        Unit::Microseconds,
-        HALF,
-    ),
-    row(
-        "the same beside the original's fused AdamW",
-        "step_overhead_s",
-        Unit::Microseconds,
-        HALF,
-    )
-    .beside("fused_step_overhead_s"),
-    row(
-        "prepared schedule: a step",
-        "schedule_s",
-        Unit::Microseconds,
-        HALF,
-    ),
-];
-
-/// A number that both sides call the same.
-const fn row(name: &'static str, key: &'static str, unit: Unit, goal: Goal) -> Row {
-    Row {
-        name,
-        ours: key,
-        original: key,
-        unit,
-        goal,
-    }
-}
-
-impl Row {
-    /// Compares with another number of the original.
-    const fn beside(self, original: &'static str) -> Self {
-        Self { original, ..self }
-    }
-}
-
-impl Unit {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Milliseconds => "ms",
-            Self::Microseconds => "µs",
-            Self::Bytes => "bytes",
-        }
-    }
-
-    /// How many of the base unit make one of this.
-    const fn scale(self) -> f64 {
-        match self {
-            Self::Milliseconds => 1e-3,
-            Self::Microseconds => 1e-6,
-            Self::Bytes => 1.0,
-        }
-    }
-}
+const NOT_SLOWER: Goal = Goal::NOT_SLOWER;
 
 /// Runs each part by both sides in turns, and gives the table in Markdown.
 pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Failure> {
-    setup::run(workspace)?;
-    let env = PythonEnv::set_up(workspace)?;
-    step::command(&BUILD.join(" "), workspace.cargo().args(BUILD))?;
-    let target = workspace.metadata()?.target_dir;
-    let folder = target.join("bench-peers");
-    fs::create_dir_all(&folder)
-        .map_err(|error| Failure::because(format!("cannot make `{}`", folder.display()), error))?;
-    let bench = Bench {
-        workspace,
-        env,
-        release: target.join("release"),
-        folder,
+    let suite = Suite {
+        package: "accelerate-rs",
+        example: "training_core",
+        script: "tests/parity/bench_training_core.py",
+        parts: &[("loader", 1), ("step", 1), ("gather", 2), ("accumulate", 2)],
+        processes: "1 thread each, 2 processes for what is between ranks",
+        rows: rows(),
     };
-    let (mut ours, mut original) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let (one, other) = bench.round(round)?;
-        one.did_the_work_of(&other)?;
-        ours.push(one);
-        original.push(other);
-    }
-    table(&ours, &original)
+    parts::measure(workspace, rounds, &suite)
 }
 
-struct Bench<'a> {
-    workspace: &'a Workspace,
-    env: PythonEnv,
-    release: PathBuf,
-    folder: PathBuf,
-}
-
-impl Bench<'_> {
-    /// Every part by each side, one after the other; which goes first alternates.
-    fn round(&self, round: u32) -> Result<(Numbers, Numbers), Failure> {
-        let (mut ours, mut original) = (Numbers::default(), Numbers::default());
-        for (part, processes) in PARTS {
-            let name = |side| format!("round {}, {part}, {side}", round + 1);
-            let mut run_ours = || {
-                self.measure(
-                    &name("ours"),
-                    self.ours(part, processes),
-                    processes,
-                    &mut ours,
-                )
-            };
-            let mut run_original = || {
-                let command = self.original(part, processes);
-                self.measure(&name("the original"), command, processes, &mut original)
-            };
-            if round.is_multiple_of(2) {
-                run_ours()?;
-                run_original()?;
-            } else {
-                run_original()?;
-                run_ours()?;
-            }
-        }
-        Ok((ours, original))
-    }
-
-    fn ours(&self, part: &str, processes: usize) -> Command {
-        let program = self.release.join("examples/training_core");
-        let mut command = if processes == 1 {
-            Command::new(program)
-        } else {
-            let mut launch = Command::new(self.release.join("accelerate"));
-            let count = processes.to_string();
-            launch
-                .args(["launch", "--cpu", "--num_processes", &count])
-                .arg(program);
-            launch
-        };
-        command.arg(part);
-        command
-    }
-
-    fn original(&self, part: &str, processes: usize) -> Command {
-        let mut command = if processes == 1 {
-            Command::new(self.env.python())
-        } else {
-            let mut launch = Command::new(self.env.program("torchrun"));
-            launch.args(["--nproc_per_node", &processes.to_string()]);
-            launch
-        };
-        command.args([PEER_SCRIPT, part]).env("HF_HUB_OFFLINE", "1");
-        command
-    }
-
-    fn measure(
-        &self,
-        name: &str,
-        mut command: Command,
-        ranks: usize,
-        into: &mut Numbers,
-    ) -> Result<(), Failure> {
-        let file = self.folder.join("training-core");
-        for rank in 0..ranks {
-            remove_old(&rank_file(&file, rank))?;
-        }
-        command
-            .arg("--bench-json")
-            .arg(&file)
-            .current_dir(self.workspace.path(""))
-            .env("OMP_NUM_THREADS", "1");
-        step(name, || {
-            step::run(&mut command)?;
-            (0..ranks).try_for_each(|rank| into.read(&rank_file(&file, rank)))
-        })
-    }
-}
-
-/// What one side measured in one round.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Numbers {
-    /// In seconds or bytes; of several ranks the greatest.
-    measures: BTreeMap<String, f64>,
-    /// What came out of the work.
-    checks: BTreeMap<String, f64>,
-}
-
-impl Numbers {
-    /// Adds what one rank wrote.
-    fn read(&mut self, path: &Path) -> Result<(), Failure> {
-        let text = fs::read_to_string(path).map_err(|error| {
-            Failure::because(format!("no numbers in `{}`", path.display()), error)
-        })?;
-        let value: Value = serde_json::from_str(&text).map_err(|error| {
-            Failure::because(format!("`{}` holds no JSON", path.display()), error)
-        })?;
-        for (list, name) in [
-            (&mut self.measures, "measures"),
-            (&mut self.checks, "checks"),
-        ] {
-            let found = value[name].as_object().ok_or_else(|| lacks(path, name))?;
-            for (name, number) in found {
-                let number = number.as_f64().ok_or_else(|| lacks(path, name))?;
-                let greatest = list.entry(name.clone()).or_insert(number);
-                *greatest = greatest.max(number);
-            }
-        }
-        Ok(())
-    }
-
-    /// Numbers of different work must not be compared.
-    fn did_the_work_of(&self, other: &Self) -> Result<(), Failure> {
-        if self.checks == other.checks && !self.checks.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::because(
-            "the two sides did not do the same work",
-            format!(
-                "ours: {:?}, the original's: {:?}",
-                self.checks, other.checks
-            ),
-        ))
-    }
-
-    fn get(&self, name: &str) -> Result<f64, Failure> {
-        self.measures
-            .get(name)
-            .copied()
-            .ok_or_else(|| Failure::new(format!("nobody measured `{name}`")))
-    }
-}
-
-fn lacks(path: &Path, name: &str) -> Failure {
-    Failure::new(format!("`{}` lacks the number `{name}`", path.display()))
-        .hint("each rank writes objects `measures` and `checks` of numbers there")
-}
-
-fn table(ours: &[Numbers], original: &[Numbers]) -> Result<String, Failure> {
-    let mut text = format!(
-        "{}; 1 thread each, 2 processes for what is between ranks; rounds: {}\n\n",
-        machine(),
-        ours.len()
-    );
-    text += "| measure | ours | original | ratio | range | goal | met |\n";
-    text += "| --- | ---: | ---: | ---: | ---: | ---: | --- |\n";
-    for row in &ROWS {
-        let all = |side: &[Numbers], name| -> Result<Vec<f64>, Failure> {
-            side.iter().map(|numbers| numbers.get(name)).collect()
-        };
-        text += &line(row, &all(ours, row.ours)?, &all(original, row.original)?);
-    }
-    Ok(text)
-}
-
-fn line(row: &Row, ours: &[f64], original: &[f64]) -> String {
-    let cells = match row.goal {
-        Goal::Ratio(goal) => ratio_cells(ours, original, Some(goal)),
-        Goal::None => ratio_cells(ours, original, None),
-        Goal::Nothing => {
-            let met = ours.iter().all(|&number| number == 0.0);
-            format!("| | | 0 | {} |", if met { "yes" } else { "no" })
-        }
-    };
-    let shown = |numbers: &[f64]| {
-        let number = median(numbers) / row.unit.scale();
-        match row.unit {
-            Unit::Bytes => format!("{number:.0}"),
-            _ => format!("{number:.2}"),
-        }
-    };
-    format!(
-        "| {} ({}) | {} | {} {cells}\n",
-        row.name,
-        row.unit.name(),
-        shown(ours),
-        shown(original)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn numbers(text: &str) -> Numbers {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("numbers");
-        fs::write(&path, text).unwrap();
-        let mut numbers = Numbers::default();
-        numbers.read(&path).unwrap();
-        numbers
-    }
-
-    #[test]
-    fn lines_hold_ratios_goals_and_bytes() {
-        let time = row("x", "x", Unit::Microseconds, HALF);
-        assert_eq!(
-            line(&time, &[2e-6, 4e-6, 9e-6], &[8e-6, 8e-6, 9e-6]),
-            "| x (µs) | 4.00 | 8.00 | 0.500 | 0.250 to 1.000 | 0.500 | yes |\n"
-        );
-        let free = row("x", "x", Unit::Milliseconds, Goal::None);
-        assert_eq!(
-            line(&free, &[2e-3], &[1e-3]),
-            "| x (ms) | 2.00 | 1.00 | 2.000 | 2.000 to 2.000 | | |\n"
-        );
-        let bytes = row("x", "x", Unit::Bytes, Goal::Nothing);
-        assert_eq!(
-            line(&bytes, &[0.0, 0.0], &[0.0, 8.0]),
-            "| x (bytes) | 0 | 4 | | | 0 | yes |\n"
-        );
-        assert!(line(&bytes, &[0.0, 1.0, 0.0], &[0.0]).ends_with("| no |\n"));
-    }
-
-    #[test]
-    fn ranks_count_by_the_greatest_and_work_must_be_equal() {
-        let mut one = numbers(r#"{"measures": {"a": 1, "b": 5}, "checks": {"sum": 3}}"#);
-        let other = numbers(r#"{"measures": {"a": 2, "b": 4}, "checks": {"sum": 3}}"#);
-        one.did_the_work_of(&other).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("numbers");
-        fs::write(
-            &path,
-            r#"{"measures": {"a": 2, "b": 4}, "checks": {"sum": 4}}"#,
+fn rows() -> Vec<Row> {
+    vec![
+        Row::new(
+            "loader, text, no workers: a sample",
+            "text_0_sample_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "loader, text, 2 workers: a sample",
+            "text_2_sample_s",
+            Unit::Microseconds,
+            THIRD,
+        ),
+        Row::new(
+            "loader, text, 2 workers: epoch to first batch",
+            "text_2_first_batch_s",
+            Unit::Milliseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "loader, images, no workers: a sample",
+            "image_0_sample_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "loader, images, 2 workers: a sample",
+            "image_2_sample_s",
+            Unit::Microseconds,
+            THIRD,
+        ),
+        Row::new(
+            "loader, images, 2 workers: epoch to first batch",
+            "image_2_first_batch_s",
+            Unit::Milliseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "images: copying a sample into a batch that exists",
+            "image_copy_s",
+            Unit::Microseconds,
+            Goal::None,
+        ),
+        Row::new(
+            "`gather_for_metrics` of `[64]` integers",
+            "gather_labels_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "`gather_for_metrics` of `[64, 128]` floats",
+            "gather_scores_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "batch that keeps gradients local",
+            "local_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "batch that exchanges gradients",
+            "exchanged_s",
+            Unit::Microseconds,
+            NOT_SLOWER,
+        ),
+        Row::new(
+            "sent by a batch that keeps gradients local",
+            "local_bytes",
+            Unit::Bytes,
+            Goal::Nothing,
+        ),
+        Row::new(
+            "sent by a batch that exchanges gradients",
+            "exchanged_bytes",
+            Unit::Bytes,
+            Goal::None,
+        ),
+        Row::new(
+            "AdamW, schedule, `zero_grad`: a step",
+            "step_s",
+            Unit::Microseconds,
+            Goal::None,
+        ),
+        Row::new(
+            "the same beside the original's fused AdamW",
+            "step_s",
+            Unit::Microseconds,
+            Goal::None,
         )
-        .unwrap();
-        one.read(&path).unwrap();
-        assert_eq!((one.get("a").unwrap(), one.get("b").unwrap()), (2.0, 5.0));
-        assert!(one.did_the_work_of(&other).is_err());
-        assert!(one.get("c").unwrap_err().render().contains("`c`"));
-        assert!(
-            Numbers::default()
-                .did_the_work_of(&Numbers::default())
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn a_file_without_numbers_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("numbers");
-        let mut numbers = Numbers::default();
-        assert!(numbers.read(&path).is_err());
-        for (text, word) in [
-            ("{", "no JSON"),
-            ("{}", "`measures`"),
-            (r#"{"measures": {"a": "x"}, "checks": {}}"#, "`a`"),
-        ] {
-            fs::write(&path, text).unwrap();
-            let error = numbers.read(&path).unwrap_err().render();
-            assert!(error.contains(word), "{error}");
-        }
-    }
+        .beside("fused_step_s"),
+        Row::new(
+            "of it the kernel over ready lists",
+            "kernel_s",
+            Unit::Microseconds,
+            Goal::None,
+        ),
+        Row::new(
+            "overhead over the kernel",
+            "step_overhead_s",
+            Unit::Microseconds,
+            HALF,
+        ),
+        Row::new(
+            "the same beside the original's fused AdamW",
+            "step_overhead_s",
+            Unit::Microseconds,
+            HALF,
+        )
+        .beside("fused_step_overhead_s"),
+        Row::new(
+            "prepared schedule: a step",
+            "schedule_s",
+            Unit::Microseconds,
+            HALF,
+        ),
+    ]
 }
