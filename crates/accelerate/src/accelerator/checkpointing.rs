@@ -103,7 +103,6 @@ impl Accelerator {
             state: &shared.state,
             project: &shared.project,
             registry: &shared.registry,
-            loaders: self.prepared_loaders(),
             scaler: self.scaler(),
             gradient_state: &shared.gradient_state,
             restores_loaders: self.use_stateful_dataloader(),

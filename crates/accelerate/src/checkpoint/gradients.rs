@@ -6,9 +6,9 @@ use std::rc::Rc;
 use accelerate_formats::{Dict, Value};
 use accelerate_torch::autograd;
 
-use super::registry::ModelHandle;
 use super::torch_state::{self, TorchState};
 use crate::nn::Module as _;
+use crate::registry::ModelHandle;
 use crate::{Error, Result};
 
 /// Writes the gradients of all models, by place and name.

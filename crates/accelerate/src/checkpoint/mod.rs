@@ -7,6 +7,7 @@
 //! [`Accelerator::save_state`](crate::Accelerator::save_state) writes one folder with everything
 //! that training depends on; a [`Manifest`] tells a whole folder from a broken one.
 
+mod checkpointable;
 mod compare;
 mod dtype;
 mod files;
@@ -16,7 +17,6 @@ mod load;
 mod manifest;
 mod project;
 mod random_state;
-mod registry;
 mod report;
 mod resume;
 mod save;
@@ -27,20 +27,19 @@ mod wrappers;
 
 pub use accelerate_formats::{AtomicFile, Dict, Metadata, Value, Weights};
 
+pub use self::checkpointable::Checkpointable;
 pub use self::dtype::{dtype_of, kind_of};
 pub use self::load::{LoadOptions, load_weights};
 pub use self::manifest::{
     CheckpointFault, MANIFEST_FILE, Manifest, ManifestFile, SkippedCheckpoint, Verify,
 };
 pub use self::project::ProjectConfiguration;
-pub use self::registry::Checkpointable;
 pub use self::report::{LoadReport, Mismatch, TensorType};
 pub use self::resume::LoadedState;
 pub use self::save::save_weights;
 pub use self::state_dict::{StateDict, load_state_dict, state_dict};
 
 pub(crate) use self::project::Project;
-pub(crate) use self::registry::{ModelHandle, Registry};
 pub(crate) use self::training_state::TrainingState;
 
 #[cfg(test)]

@@ -91,17 +91,17 @@ impl TrainingState<'_> {
     fn load_from(&self, found: &Found) -> Result<Vec<String>> {
         let folder = &found.path;
         self.check_counts(folder)?;
-        for (index, model) in self.registry.models().into_iter().enumerate() {
+        for (index, model) in self.registry.models.alive().into_iter().enumerate() {
             let weights = Weights::open(files::model_in(folder, index))?;
             let _report = load_weights(&*model, &weights, &LoadOptions::strict())?;
         }
-        for (index, optimizer) in self.registry.optimizers().into_iter().enumerate() {
+        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
             let value = torch_state::read(&folder.join(files::optimizer(index)))?;
             let mut optimizer = optimizer.borrow_mut();
             let state = torch_state::optimizer(value, optimizer.name())?;
             optimizer.load_state_dict(&state)?;
         }
-        for (index, scheduler) in self.registry.schedulers().into_iter().enumerate() {
+        for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {
             let value = torch_state::read(&folder.join(files::scheduler(index)))?;
             let state = torch_state::flat(value, "schedule")?;
             scheduler.borrow_mut().load_state_dict(&state)?;
@@ -135,7 +135,7 @@ impl TrainingState<'_> {
             self.gradient_state.restart();
             return Ok(Some(problem.to_owned()));
         }
-        gradients::load(&path, &self.registry.models())?;
+        gradients::load(&path, &self.registry.models.alive())?;
         Ok(None)
     }
 
@@ -149,13 +149,13 @@ impl TrainingState<'_> {
             }
         };
         let registry = self.registry;
-        compare("models", registry.models().len(), &|i| {
+        compare("models", registry.models.alive().len(), &|i| {
             files::model_in(folder, i)
         });
-        compare("optimizers", registry.optimizers().len(), &|i| {
+        compare("optimizers", registry.optimizers.alive().len(), &|i| {
             folder.join(files::optimizer(i))
         });
-        compare("schedules", registry.schedulers().len(), &|i| {
+        compare("schedules", registry.schedulers.alive().len(), &|i| {
             folder.join(files::scheduler(i))
         });
         let (saved, registered) = (files::count_custom(folder), registry.custom().len());
@@ -183,7 +183,7 @@ impl TrainingState<'_> {
         } else {
             0
         };
-        for (index, loader) in self.loaders.iter().enumerate() {
+        for (index, loader) in self.registry.loaders.alive().into_iter().enumerate() {
             let name = files::loader(index, rank);
             let value = torch_state::read(&found.path.join(&name))?;
             let position = torch_state::to_json(&value)
@@ -233,12 +233,12 @@ impl TrainingState<'_> {
 
     fn restore_accumulation(&self, saved: Option<&Value>) {
         self.gradient_state.restart();
-        let models = self.registry.models();
+        let models = self.registry.models.alive();
         for entry in saved.and_then(Value::as_slice).unwrap_or(&[]) {
             let places = entry.get("models").and_then(Value::as_slice).unwrap_or(&[]);
             let set: Option<Vec<_>> = places
                 .iter()
-                .map(|place| Some(models.get(place.as_usize()?)?.id()))
+                .map(|place| Some(models.get(place.as_usize()?)?.gradients().id()))
                 .collect();
             let count = entry.get("count").and_then(Value::as_int);
             if let (Some(set), Some(Ok(count))) = (set, count.map(u64::try_from)) {

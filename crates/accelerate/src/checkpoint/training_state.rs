@@ -10,13 +10,12 @@ use super::gradients;
 use super::manifest::{Manifest, ManifestFile};
 use super::project::Project;
 use super::random_state;
-use super::registry::Registry;
 use super::save::save_weights;
 use super::torch_state::{self, TorchState};
 use crate::collectives::gather_object;
-use crate::data::LoaderControl;
 use crate::gradient_state::GradientState;
 use crate::precision::GradScaler;
+use crate::registry::Registry;
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -25,7 +24,6 @@ pub(crate) struct TrainingState<'a> {
     pub(crate) state: &'a PartialState,
     pub(crate) project: &'a Project,
     pub(crate) registry: &'a Registry,
-    pub(crate) loaders: Vec<std::rc::Rc<dyn LoaderControl>>,
     pub(crate) scaler: Option<&'a GradScaler>,
     pub(crate) gradient_state: &'a GradientState,
     /// Whether loading restores where the loaders stood.
@@ -67,7 +65,7 @@ impl TrainingState<'_> {
         names.push(random);
         if self.gradient_state.is_accumulating() {
             let gradients = files::gradients(self.state.process_index());
-            gradients::save(&folder.join(&gradients), &self.registry.models())?;
+            gradients::save(&folder.join(&gradients), &self.registry.models.alive())?;
             names.push(gradients);
         }
         names
@@ -77,7 +75,7 @@ impl TrainingState<'_> {
     }
 
     fn write_weights(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
-        for (index, model) in self.registry.models().into_iter().enumerate() {
+        for (index, model) in self.registry.models.alive().into_iter().enumerate() {
             let name = files::model(index);
             save_weights(&*model, folder.join(&name), &Metadata::default())?;
             names.push(name);
@@ -91,12 +89,12 @@ impl TrainingState<'_> {
             names.push(name);
             Ok(())
         };
-        for (index, optimizer) in self.registry.optimizers().into_iter().enumerate() {
+        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
             let mut torch = TorchState::default();
             let value = torch.optimizer(&optimizer.borrow().state_dict()?)?;
             write(files::optimizer(index), &torch, &value)?;
         }
-        for (index, scheduler) in self.registry.schedulers().into_iter().enumerate() {
+        for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {
             let mut torch = TorchState::default();
             let value = torch.flat(&scheduler.borrow().state_dict())?;
             write(files::scheduler(index), &torch, &value)?;
@@ -111,7 +109,7 @@ impl TrainingState<'_> {
 
     /// Each rank for itself: of some streams it reads a part of its own.
     fn write_positions(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
-        for (index, loader) in self.loaders.iter().enumerate() {
+        for (index, loader) in self.registry.loaders.alive().into_iter().enumerate() {
             let name = files::loader(index, self.state.process_index());
             let position = serde_json::to_value(loader.state_dict()?).map_err(Error::data)?;
             let value = torch_state::from_json(position);
@@ -133,8 +131,8 @@ impl TrainingState<'_> {
 
     /// How far each set of models has accumulated, by the models' places.
     fn accumulation(&self) -> Value {
-        let models = self.registry.models();
-        let place = |id| models.iter().position(|model| model.id() == id);
+        let models = self.registry.models.alive();
+        let place = |id| models.iter().position(|model| model.gradients().id() == id);
         let counts = self.gradient_state.counters().snapshot().into_iter();
         let counts = counts.filter_map(|(set, count)| {
             let places: Option<Vec<Value>> = set
