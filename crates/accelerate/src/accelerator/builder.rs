@@ -10,7 +10,7 @@ use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
 use crate::accumulation::GradientAccumulationPlugin;
-use crate::checkpoint::{Project, ProjectConfiguration};
+use crate::checkpoint::{BackgroundSaves, Project, ProjectConfiguration, StateHooks};
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
@@ -251,6 +251,8 @@ impl AcceleratorBuilder {
                 ddp: self.ddp,
                 registry: Registry::default(),
                 project: Project::new(self.project),
+                state_hooks: StateHooks::default(),
+                saves: BackgroundSaves::default(),
                 trigger: Cell::default(),
             }),
         })

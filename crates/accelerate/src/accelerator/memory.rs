@@ -29,6 +29,7 @@ impl Accelerator {
     pub fn free_memory<T>(&self, objects: T) -> Result<()> {
         let shared = &self.shared;
         shared.registry.clear();
+        shared.saves.release();
         shared.gradient_state.restart();
         if let Some(scaler) = self.scaler() {
             scaler.release();

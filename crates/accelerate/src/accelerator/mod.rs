@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::checkpoint::Project;
+use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
 use crate::collectives::Site;
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
@@ -92,6 +92,8 @@ struct Shared {
     /// What was prepared and still exists.
     registry: Registry,
     project: Project,
+    state_hooks: StateHooks,
+    saves: BackgroundSaves,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
 }
