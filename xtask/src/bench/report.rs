@@ -18,6 +18,8 @@ pub(super) enum Table {
     CommandLine,
     /// The parts of a training loop.
     TrainingCore,
+    /// Saving and loading the state of a training.
+    Checkpoint,
 }
 
 impl Table {
@@ -27,6 +29,7 @@ impl Table {
             Self::Job => "bench-peers",
             Self::CommandLine => "bench-peers --command-line",
             Self::TrainingCore => "bench-peers --training-core",
+            Self::Checkpoint => "bench-peers --checkpoint",
         };
         (
             format!("<!-- {name}: begin -->"),
