@@ -1,5 +1,6 @@
 //! `cargo xtask bench-peers`: the same job by the original and by ours, in turns, as ratios.
 
+mod checkpoint;
 mod command_line;
 mod measurement;
 mod models;
@@ -58,6 +59,12 @@ pub(crate) struct Options {
     /// Measure models one by one instead: training steps, generation, start.
     #[arg(long, conflicts_with_all = ["command_line", "training_core"])]
     models: bool,
+    /// Measure saving and loading the state of a training instead.
+    #[arg(long, conflicts_with_all = ["command_line", "training_core"])]
+    checkpoint: bool,
+    /// How many megabytes of weights and moments are saved.
+    #[arg(long, default_value_t = 2400, requires = "checkpoint", value_parser = clap::value_parser!(u32).range(1..))]
+    megabytes: u32,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -83,6 +90,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
     } else if options.models {
         let rounds = options.rounds.unwrap_or(models::ROUNDS);
         (Table::Models, models::measure(workspace, rounds)?)
+    } else if options.checkpoint {
+        let rounds = options.rounds.unwrap_or(checkpoint::ROUNDS);
+        (
+            Table::Checkpoint,
+            checkpoint::measure(workspace, rounds, options.megabytes)?,
+        )
     } else {
         (Table::Job, job(workspace, options)?)
     };

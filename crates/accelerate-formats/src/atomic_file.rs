@@ -1,8 +1,10 @@
 //! Files that are whole or absent.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use tempfile::NamedTempFile;
 
@@ -10,6 +12,14 @@ use crate::error::{Error, Result};
 
 /// Large enough that small tensors do not cost a system call each; larger writes go past it.
 const BUFFER_BYTES: usize = 1 << 20;
+/// So much is written and shown to a watcher at the same time.
+const PIECE_BYTES: usize = 32 << 20;
+/// Less is not worth a thread.
+const THREAD_BYTES: usize = 256 << 10;
+
+/// Sees the bytes of a file in their order, as they are written; on a thread of its own where
+/// they are many.
+pub type Watcher = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A file that appears under its name only when it is complete.
 ///
@@ -22,7 +32,47 @@ const BUFFER_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    partial: BufWriter<NamedTempFile>,
+    partial: BufWriter<Watched>,
+}
+
+/// The hidden file, and who watches what goes into it.
+struct Watched {
+    file: NamedTempFile,
+    watcher: Option<Watcher>,
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched")
+            .field("file", &self.file)
+            .field("watched", &self.watcher.is_some())
+            .finish()
+    }
+}
+
+impl Write for Watched {
+    /// Writes all of it, or of a long piece the first part: after an error the file is given up.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(watcher) = &mut self.watcher else {
+            return self.file.write(bytes);
+        };
+        let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
+        if piece.len() < THREAD_BYTES {
+            watcher(piece);
+            self.file.write_all(piece)?;
+        } else {
+            let file = &mut self.file;
+            thread::scope(|scope| {
+                scope.spawn(|| watcher(piece));
+                file.write_all(piece)
+            })?;
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl AtomicFile {
@@ -61,8 +111,22 @@ impl AtomicFile {
         let partial = builder.make_in(folder_of(path), open).map_err(failing)?;
         Ok(Self {
             path: path.to_owned(),
-            partial: BufWriter::with_capacity(BUFFER_BYTES, partial),
+            partial: BufWriter::with_capacity(
+                BUFFER_BYTES,
+                Watched {
+                    file: partial,
+                    watcher: None,
+                },
+            ),
         })
+    }
+
+    /// Shows everything that is written from now on to `watcher`, so that a hash of it needs no
+    /// second reading.
+    #[must_use]
+    pub fn watched_by(mut self, watcher: impl FnMut(&[u8]) + Send + 'static) -> Self {
+        self.partial.get_mut().watcher = Some(Box::new(watcher));
+        self
     }
 
     /// Where the file will be.
@@ -78,7 +142,7 @@ impl AtomicFile {
     pub fn commit_unflushed(self) -> Result<()> {
         let Self { path, partial } = self;
         let partial = partial.into_inner().map_err(io::IntoInnerError::into_error);
-        let placed = partial.and_then(|partial| Ok(partial.persist(&path)?));
+        let placed = partial.and_then(|partial| Ok(partial.file.persist(&path)?));
         placed
             .map(drop)
             .map_err(|source| Error::Write { path, source })
@@ -100,10 +164,11 @@ impl AtomicFile {
     }
 }
 
-fn put_in_place(partial: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {
+fn put_in_place(partial: BufWriter<Watched>, path: &Path) -> io::Result<()> {
     let partial = partial
         .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
+        .map_err(io::IntoInnerError::into_error)?
+        .file;
     partial.as_file().sync_all()?;
     partial.persist(path).map_err(|refused| refused.error)?;
     Ok(())
@@ -185,6 +250,24 @@ mod tests {
         file.commit_unflushed().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"abc");
         assert_eq!(names_in(folder.path()), ["data"]);
+    }
+
+    #[test]
+    fn a_watcher_sees_every_byte_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut file = AtomicFile::create(&path)
+            .unwrap()
+            .watched_by(move |bytes: &[u8]| tell.send(bytes.to_vec()).unwrap());
+        // Below the buffer, above it, above what is worth a thread, and above one piece.
+        for (fill, length) in [(1, 3), (2, BUFFER_BYTES), (3, PIECE_BYTES + 5), (4, 7)] {
+            file.write_all(&vec![fill; length]).unwrap();
+        }
+        file.commit().unwrap();
+        let seen: Vec<u8> = told.iter().flatten().collect();
+        assert!(seen == std::fs::read(&path).unwrap());
+        assert_eq!(seen.len(), 3 + BUFFER_BYTES + PIECE_BYTES + 5 + 7);
     }
 
     #[test]

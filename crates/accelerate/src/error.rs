@@ -461,6 +461,30 @@ pub enum Error {
         /// The place.
         path: PathBuf,
     },
+    /// A save in the background failed.
+    #[error("the checkpoint `{}` could not be saved in the background", path.display())]
+    BackgroundSave {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why it failed. Whoever asks again gets the same.
+        #[source]
+        source: std::sync::Arc<Error>,
+    },
+    /// A save was refused because an earlier one is not finished.
+    #[error(
+        "a checkpoint is still being saved in the background (by ranks {ranks:?}), and \
+         `WhileSaving::Refuse` was asked for; wait for it, or let the next save wait"
+    )]
+    SavePending {
+        /// The ranks that are not finished.
+        ranks: Vec<usize>,
+    },
+    /// The thread that saves in the background panicked.
+    #[error("the thread that writes the checkpoint panicked: {message}")]
+    SavePanicked {
+        /// The panic's own message.
+        message: String,
+    },
     /// A checkpoint is not what was saved.
     #[error("the checkpoint `{}` is damaged: {fault}; load an earlier one", path.display())]
     CheckpointDamaged {

@@ -1,4 +1,4 @@
-//! What one side measured of several things, and whether both did the same work.
+//! The numbers that the ranks of one side wrote.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,6 +18,17 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
+    #[cfg(test)]
+    pub(super) fn of(measures: &[(&str, f64)]) -> Self {
+        let measures = measures.iter();
+        Self {
+            measures: measures
+                .map(|(name, number)| ((*name).to_owned(), *number))
+                .collect(),
+            checks: BTreeMap::new(),
+        }
+    }
+
     /// Adds what one rank wrote.
     pub(super) fn read(&mut self, path: &Path) -> Result<(), Failure> {
         let text = fs::read_to_string(path).map_err(|error| {

@@ -20,6 +20,8 @@ pub(super) enum Table {
     TrainingCore,
     /// Models one by one.
     Models,
+    /// Saving and loading the state of a training.
+    Checkpoint,
 }
 
 impl Table {
@@ -30,6 +32,7 @@ impl Table {
             Self::CommandLine => "bench-peers --command-line",
             Self::TrainingCore => "bench-peers --training-core",
             Self::Models => "bench-peers --models",
+            Self::Checkpoint => "bench-peers --checkpoint",
         };
         (
             format!("<!-- {name}: begin -->"),

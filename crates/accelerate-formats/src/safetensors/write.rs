@@ -131,6 +131,19 @@ impl SafetensorsWriter {
         Self::create_with(path.as_ref(), tensors, metadata, AtomicFile::create)
     }
 
+    /// As [`create`](Self::create), into a file that was begun, such as one that is watched.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn into_file(
+        file: AtomicFile,
+        tensors: impl IntoIterator<Item = TensorHeader>,
+        metadata: &Metadata,
+    ) -> Result<Self> {
+        let path = file.path().to_owned();
+        Self::create_with(&path, tensors, metadata, |_| Ok(file))
+    }
+
     fn create_with<'p>(
         path: &'p Path,
         tensors: impl IntoIterator<Item = TensorHeader>,

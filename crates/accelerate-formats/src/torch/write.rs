@@ -58,13 +58,29 @@ impl TorchWriter {
     /// [`Error::TorchUnwritable`] if the value cannot be written, [`Error::NotAFile`] or
     /// [`Error::Write`] if the file cannot be begun.
     pub fn create(path: impl AsRef<Path>, value: &Value) -> Result<Self> {
-        let path = path.as_ref();
+        Self::create_with(path.as_ref(), value, AtomicFile::create)
+    }
+
+    /// As [`create`](Self::create), into a file that was begun, such as one that is watched.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn into_file(file: AtomicFile, value: &Value) -> Result<Self> {
+        let path = file.path().to_owned();
+        Self::create_with(&path, value, |_| Ok(file))
+    }
+
+    fn create_with<'p>(
+        path: &'p Path,
+        value: &Value,
+        begin: impl FnOnce(&'p Path) -> Result<AtomicFile>,
+    ) -> Result<Self> {
         let Encoded { pickle, storages } =
             encode(value).map_err(|fault| unwritable(path, fault))?;
         let root = path
             .file_stem()
             .map(|stem| stem.to_string_lossy().into_owned());
-        let mut archive = ArchiveWriter::new(AtomicFile::create(path)?, &root.unwrap_or_default());
+        let mut archive = ArchiveWriter::new(begin(path)?, &root.unwrap_or_default());
         let begun = archive.begin(&pickle);
         let mut writer = Self {
             path: path.to_owned(),

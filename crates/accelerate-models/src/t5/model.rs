@@ -96,7 +96,9 @@ impl PretrainedModel for T5ForConditionalGeneration {
     /// Whether the output layer has weights of its own is told by the file: there are
     /// configurations that say the opposite of it.
     fn fit_config(config: &T5Config, weights: &Weights) -> Result<T5Config> {
-        let own = weights.find("lm_head.weight");
+        let own = "lm_head.weight";
+        // Not where it is another name of a tensor that the file has once.
+        let own = weights.find(own).filter(|found| found.name() == own);
         let shared = ["shared.weight", "encoder.embed_tokens.weight"]
             .into_iter()
             .find_map(|name| weights.find(name));

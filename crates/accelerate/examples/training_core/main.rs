@@ -7,9 +7,13 @@
 //! `loader` and `step` run on one process, `gather` and `accumulate` on two. Each rank writes
 //! what it measured to `PATH.rank0.json` and so on. The Python side is
 //! `tests/parity/bench_training_core.py`; `cargo xtask bench-peers --training-core` runs both.
+//!
+//! `checkpoint` takes `--folder FOLDER --megabytes N` more and uses all threads; its Python side is
+//! `tests/parity/bench_checkpoint.py`, and `cargo xtask bench-peers --checkpoint` runs both.
 #![forbid(unsafe_code)]
 
 mod accumulate;
+mod checkpoint;
 mod gather;
 mod loader;
 mod measures;
@@ -26,11 +30,17 @@ use measures::Measures;
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let [part, "--bench-json", path] = arguments[..] else {
-        return Err(
-            "expected `loader`, `step`, `gather` or `accumulate`, then `--bench-json PATH`".into(),
-        );
+    let [part, "--bench-json", path, ref rest @ ..] = arguments[..] else {
+        return Err("expected the name of a part, then `--bench-json PATH`".into());
     };
+    if part == "checkpoint" {
+        let ["--folder", folder, "--megabytes", megabytes] = *rest else {
+            return Err("expected `--folder FOLDER --megabytes N` behind it".into());
+        };
+        let mut measures = Measures::default();
+        checkpoint::run(Path::new(folder), megabytes.parse()?, &mut measures)?;
+        return Ok(measures.write(Path::new(path), 0)?);
+    }
     let run: fn(&Accelerator, &mut Measures) -> Result<()> = match part {
         "loader" => loader::run,
         "step" => step::run,

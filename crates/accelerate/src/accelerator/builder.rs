@@ -1,4 +1,4 @@
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -10,12 +10,13 @@ use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
 use crate::accumulation::GradientAccumulationPlugin;
-use crate::checkpoint::{Project, ProjectConfiguration, Registry};
+use crate::checkpoint::{BackgroundSaves, Project, ProjectConfiguration, StateHooks};
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::parallel::DistributedDataParallelKwargs;
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
+use crate::registry::Registry;
 use crate::state::{PartialState, StateOptions};
 use crate::{Error, Result};
 
@@ -246,13 +247,12 @@ impl AcceleratorBuilder {
                 dataloader_config: self.dataloader_config,
                 even_batches: Cell::new(self.dataloader_config.even_batches),
                 rng_types: self.rng_types,
-                loaders: RefCell::default(),
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
-                optimizers: RefCell::default(),
                 registry: Registry::default(),
                 project: Project::new(self.project),
-                models: RefCell::default(),
+                state_hooks: StateHooks::default(),
+                saves: BackgroundSaves::default(),
                 trigger: Cell::default(),
             }),
         })

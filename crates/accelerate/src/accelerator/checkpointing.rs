@@ -6,7 +6,12 @@ use std::rc::Rc;
 
 use super::Accelerator;
 use crate::Result;
-use crate::checkpoint::{Checkpointable, LoadedState, ProjectConfiguration, TrainingState};
+use crate::checkpoint::{
+    BackgroundSave, Checkpointable, LoadedState, LoadingState, ProjectConfiguration,
+    SaveModelOptions, SaveStateOptions, SavingState, StateHookHandle, TrainingState, save_model,
+    together,
+};
+use crate::nn::Module;
 
 impl Accelerator {
     /// Saves models, optimizers, schedules, the loss scale, random generators, the loaders'
@@ -41,7 +46,117 @@ impl Accelerator {
     /// # Source
     /// `Accelerator.save_state`, with the same names of files.
     pub fn save_state(&self, output_dir: Option<&Path>) -> Result<PathBuf> {
-        self.training_state().save(output_dir)
+        self.save_state_with(output_dir, SaveStateOptions::default())
+    }
+
+    /// As [`save_state`](Self::save_state), with choices.
+    ///
+    /// # Errors
+    /// As [`save_state`](Self::save_state).
+    pub fn save_state_with(
+        &self,
+        output_dir: Option<&Path>,
+        options: SaveStateOptions,
+    ) -> Result<PathBuf> {
+        self.training_state().save(output_dir, options)
+    }
+
+    /// As [`save_state`](Self::save_state), but training goes on while the files are written.
+    ///
+    /// Everything is copied into CPU memory before this returns, so what is trained on may change at
+    /// once; the memory stays for the next save until [`free_memory`](Self::free_memory). A thread
+    /// of each rank writes, and the checkpoint appears when all ranks' files are whole, without a
+    /// further call and without a collective. The next save waits for it or is refused
+    /// ([`WhileSaving`](crate::checkpoint::WhileSaving)); loading waits for it.
+    ///
+    /// ```
+    /// # use accelerate::nn::{Factory, Linear};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let accelerator = accelerate::Accelerator::new()?;
+    /// let model = accelerator.prepare(Linear::new(1, 1, &Factory::default())?)?;
+    /// let target = folder.path().join("step_10");
+    /// let save = accelerator.save_state_in_background(Some(&target), Default::default())?;
+    /// // Train on.
+    /// assert!(save.wait()?.join("model.safetensors").exists());
+    /// # drop(model);
+    /// # Ok::<(), accelerate::Error>(())
+    /// ```
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    ///
+    /// # Errors
+    /// As [`save_state`](Self::save_state) for what comes before writing;
+    /// [`Error::BackgroundSave`](crate::Error::BackgroundSave) where an earlier save failed and
+    /// nobody was told: then nothing new is saved, and the next call tries again;
+    /// [`Error::SavePending`](crate::Error::SavePending). What fails later is reported by
+    /// [`BackgroundSave::wait`], by the next save or by [`end_training`](Self::end_training).
+    ///
+    /// # Source
+    /// None; `torch.distributed.checkpoint.async_save` is like it.
+    pub fn save_state_in_background(
+        &self,
+        output_dir: Option<&Path>,
+        options: SaveStateOptions,
+    ) -> Result<BackgroundSave> {
+        self.training_state()
+            .save_in_background(output_dir, options)
+    }
+
+    /// Writes the weights of a model into a folder that other tools load, and names the files.
+    ///
+    /// The main process writes, or the first one of each machine where the project has
+    /// `save_on_each_node`; the others wait, and get no names. For a prepared model give `&*model`.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    ///
+    /// # Errors
+    /// As [`save_model`](crate::checkpoint::save_model), and
+    /// [`Error::OtherRankFailed`](crate::Error::OtherRankFailed) where it was another rank's.
+    ///
+    /// # Source
+    /// `Accelerator.save_model`.
+    pub fn save_model(
+        &self,
+        model: &dyn Module,
+        folder: impl AsRef<Path>,
+        options: &SaveModelOptions,
+    ) -> Result<Vec<PathBuf>> {
+        let writes = match self.project_configuration().save_on_each_node {
+            true => self.is_local_main_process(),
+            false => self.is_main_process(),
+        };
+        let written = match writes {
+            true => save_model(model, folder, options),
+            false => Ok(Vec::new()),
+        };
+        together(self.state(), written)
+    }
+
+    /// Calls `hook` on every rank before each save, when the folder is there and nothing is written
+    /// yet.
+    ///
+    /// # Source
+    /// `Accelerator.register_save_state_pre_hook`. Differs: what the hook writes into the folder is
+    /// a part of the checkpoint, and models keep their numbers when one is taken out.
+    pub fn register_save_state_pre_hook(
+        &self,
+        hook: impl Fn(&mut SavingState<'_>) -> Result<()> + 'static,
+    ) -> StateHookHandle {
+        self.shared.state_hooks.before_save(hook)
+    }
+
+    /// Calls `hook` on every rank before each load, when a whole checkpoint is found and nothing is
+    /// loaded yet.
+    ///
+    /// # Source
+    /// `Accelerator.register_load_state_pre_hook`.
+    pub fn register_load_state_pre_hook(
+        &self,
+        hook: impl Fn(&mut LoadingState<'_>) -> Result<()> + 'static,
+    ) -> StateHookHandle {
+        self.shared.state_hooks.before_load(hook)
     }
 
     /// Goes on from a saved state: from `input_dir`, or else from the newest whole checkpoint of
@@ -103,7 +218,8 @@ impl Accelerator {
             state: &shared.state,
             project: &shared.project,
             registry: &shared.registry,
-            loaders: self.prepared_loaders(),
+            hooks: &shared.state_hooks,
+            saves: &shared.saves,
             scaler: self.scaler(),
             gradient_state: &shared.gradient_state,
             restores_loaders: self.use_stateful_dataloader(),

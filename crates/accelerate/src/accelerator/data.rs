@@ -1,4 +1,4 @@
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use super::Accelerator;
 use crate::data::{LoaderControl, RestOfEpoch, RngType, skip_first_batches};
@@ -19,8 +19,7 @@ impl Accelerator {
     /// The loaders that this accelerator prepared and that still exist, in that order.
     #[must_use]
     pub fn prepared_loaders(&self) -> Vec<Rc<dyn LoaderControl>> {
-        let loaders = self.shared.loaders.borrow();
-        loaders.iter().filter_map(Weak::upgrade).collect()
+        self.shared.registry.loaders.alive()
     }
 
     /// Whether prepared loaders fill the last step of an epoch up, so that all ranks take equal steps.
@@ -51,12 +50,5 @@ impl Accelerator {
     #[must_use]
     pub fn rng_types(&self) -> &[RngType] {
         &self.shared.rng_types
-    }
-
-    /// Keeps a loader in reach, and forgets those that are gone.
-    pub(super) fn register_loader(&self, loader: Weak<dyn LoaderControl>) {
-        let mut loaders = self.shared.loaders.borrow_mut();
-        loaders.retain(|known| known.strong_count() > 0);
-        loaders.push(loader);
     }
 }

@@ -28,10 +28,8 @@ impl Accelerator {
     /// `Accelerator.free_memory` and `clear`, which are one here.
     pub fn free_memory<T>(&self, objects: T) -> Result<()> {
         let shared = &self.shared;
-        shared.optimizers.borrow_mut().clear();
-        shared.models.borrow_mut().clear();
         shared.registry.clear();
-        shared.loaders.borrow_mut().clear();
+        shared.saves.release();
         shared.gradient_state.restart();
         if let Some(scaler) = self.scaler() {
             scaler.release();

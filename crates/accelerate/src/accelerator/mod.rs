@@ -16,20 +16,21 @@ mod prepared_model;
 mod process;
 mod triggers;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::checkpoint::{Project, Registry};
+use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
 use crate::collectives::Site;
-use crate::data::{LoaderControl, RngType};
+use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::optim::LearningRates;
-use crate::parallel::{self, DataParallel, DistributedDataParallelKwargs};
+use crate::parallel::{self, DistributedDataParallelKwargs};
 use crate::precision::Precision;
+use crate::registry::Registry;
 use crate::state::{DistributedType, PartialState};
 use crate::{Error, Result};
 
@@ -86,17 +87,13 @@ struct Shared {
     /// What holds instead of the configuration's `even_batches`: it may change.
     even_batches: Cell<bool>,
     rng_types: Vec<RngType>,
-    /// Every prepared loader, as long as it exists.
-    loaders: RefCell<Vec<Weak<dyn LoaderControl>>>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
-    /// What averages the gradients of every prepared model, as long as it exists.
-    models: RefCell<Vec<Weak<DataParallel>>>,
-    /// Of every prepared optimizer, for the schedules that follow them.
-    optimizers: RefCell<Vec<LearningRates>>,
-    /// What checkpoints hold.
+    /// What was prepared and still exists.
     registry: Registry,
     project: Project,
+    state_hooks: StateHooks,
+    saves: BackgroundSaves,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
 }
@@ -191,20 +188,8 @@ impl Accelerator {
             None => loss,
         };
         let site = Site::Code(Location::caller());
-        let models = self.models();
+        let models = self.shared.registry.data_parallel();
         parallel::backward(self.state(), site, models.iter().map(|one| &**one), &loss)
-    }
-
-    /// What averages the gradients of the models that were prepared and still exist.
-    fn models(&self) -> Vec<Rc<DataParallel>> {
-        let models = self.shared.models.borrow();
-        models.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn register_model(&self, model: &Rc<DataParallel>) {
-        let mut models = self.shared.models.borrow_mut();
-        models.retain(|known| known.strong_count() > 0);
-        models.push(Rc::downgrade(model));
     }
 
     /// Rank, world, device and process control.
@@ -276,11 +261,8 @@ impl Accelerator {
     /// Whether any prepared optimizer skipped its last step.
     #[must_use]
     pub fn optimizer_step_was_skipped(&self) -> bool {
-        self.shared
-            .optimizers
-            .borrow()
-            .iter()
-            .any(LearningRates::was_skipped)
+        let rates = self.shared.registry.learning_rates();
+        rates.iter().any(LearningRates::was_skipped)
     }
 }
 

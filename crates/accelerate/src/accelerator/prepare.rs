@@ -76,12 +76,10 @@ macro_rules! prepare_optimizers {
             type Prepared = AcceleratedOptimizer<Self>;
 
             fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
-                let rates = self.learning_rates().clone();
-                accelerator.shared.optimizers.borrow_mut().push(rates);
                 let state = accelerator.gradient_state().clone();
                 let prepared =
                     AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler());
-                accelerator.shared.registry.add_optimizer(prepared.handle());
+                accelerator.shared.registry.optimizers.add(prepared.handle());
                 Ok(prepared)
             }
 
@@ -118,7 +116,7 @@ macro_rules! prepare_schedules {
             fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
                 let prepared = AcceleratedScheduler::new(
                     staged,
-                    &accelerator.shared.optimizers.borrow(),
+                    &accelerator.shared.registry.learning_rates(),
                     accelerator.gradient_state().clone(),
                     SchedulerStepping {
                         step_with_optimizer: accelerator.shared.step_scheduler_with_optimizer,
@@ -126,7 +124,7 @@ macro_rules! prepare_schedules {
                         num_processes: processes(accelerator),
                     },
                 );
-                accelerator.shared.registry.add_scheduler(prepared.handle());
+                accelerator.shared.registry.schedulers.add(prepared.handle());
                 Ok(prepared)
             }
         }
@@ -152,7 +150,7 @@ where
         let options = shard_options(accelerator);
         if accelerator.shared.dataloader_config.dispatch_batches != Some(true) {
             let loader = DataLoaderShard::new(self, options)?;
-            accelerator.register_loader(loader.handle());
+            accelerator.shared.registry.loaders.add(loader.handle());
             return Ok(PreparedLoader::Shard(loader));
         }
         let whole = DataLoaderShard::new(self, for_rank_0(&options))?;
@@ -178,7 +176,7 @@ where
         if !dispatch.unwrap_or_else(|| shared.device_placement && !by_itself()) {
             let group = shared.state.process_group();
             let loader = IterableDataLoaderShard::new(self, options, group)?;
-            accelerator.register_loader(loader.handle());
+            accelerator.shared.registry.loaders.add(loader.handle());
             return Ok(PreparedLoader::Shard(loader));
         }
         let whole = IterableDataLoaderShard::new(self, for_rank_0(&options), None)?;
@@ -234,7 +232,7 @@ fn dispatched<S: BatchSource + 'static>(
 ) -> Result<PreparedLoader<S>> {
     let group = accelerator.state().process_group().cloned();
     let loader = DataLoaderDispatcher::new(whole, options, group)?;
-    accelerator.register_loader(loader.handle());
+    accelerator.shared.registry.loaders.add(loader.handle());
     Ok(PreparedLoader::Dispatcher(loader))
 }
 

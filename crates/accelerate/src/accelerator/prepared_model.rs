@@ -4,9 +4,9 @@ use std::rc::Rc;
 use super::Accelerator;
 use crate::Result;
 use crate::accumulation::{ModelGradients, Models};
-use crate::checkpoint::ModelHandle;
 use crate::nn::{HookId, Module};
 use crate::parallel::DataParallel;
+use crate::registry::ModelHandle;
 
 /// A model that is on its device and trains with all ranks.
 ///
@@ -29,13 +29,15 @@ impl<M: Module> PreparedModel<M> {
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
         if shared.state.process_group().is_some() && !alone {
             let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
-            accelerator.register_model(&hook);
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients = ModelGradients::new(&prepared.model, Some(Rc::clone(&hook)));
             prepared.data_parallel = Some((id, hook));
         }
-        let handle = Rc::new(ModelHandle::new(&prepared.model, prepared.gradients.id()));
-        shared.registry.add_model(&handle);
+        let handle = Rc::new(ModelHandle::new(
+            &prepared.model,
+            prepared.gradients.clone(),
+        ));
+        shared.registry.models.add(Rc::downgrade(&handle));
         prepared.handle = Some(handle);
         Ok(prepared)
     }

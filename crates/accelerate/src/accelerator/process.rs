@@ -94,7 +94,8 @@ impl Accelerator {
         self.state().split_between_processes(inputs, apply_padding)
     }
 
-    /// Ends the job in order: ranks take leave of each other, within ten seconds.
+    /// Ends the job in order: a save in the background is waited for, and ranks take leave of each
+    /// other, within ten seconds.
     ///
     /// A rank that is missing is named in a warning; that changes neither the result nor
     /// the exit code. Nothing may be sent between ranks after.
@@ -103,12 +104,16 @@ impl Accelerator {
     /// Every rank calls this, as its last operation.
     ///
     /// # Errors
-    /// As [`PartialState::destroy_process_group`](crate::PartialState::destroy_process_group).
+    /// As [`PartialState::destroy_process_group`](crate::PartialState::destroy_process_group), and
+    /// [`Error::BackgroundSave`](crate::Error::BackgroundSave) where a save failed that nobody
+    /// was told of.
     ///
     /// # Source
     /// `Accelerator.end_training`.
     pub fn end_training(&self) -> Result<()> {
-        self.state().destroy_process_group().map(drop)
+        let saved = self.shared.saves.report();
+        let left = self.state().destroy_process_group().map(drop);
+        saved.and(left)
     }
 }
 

@@ -12,7 +12,6 @@ mod scope;
 mod sync;
 
 pub(crate) use counter::Counters;
-pub(crate) use models::ModelId;
 pub(crate) use normalized::Tallies;
 pub(crate) use scope::ScopeContext;
 pub(crate) use sync::trigger;

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use accelerate_formats::{Dict, Value};
 use accelerate_torch::autograd;
 
-use super::registry::ModelHandle;
+use super::planned_file::{Content, PlannedFile};
 use super::torch_state::{self, TorchState};
 use crate::nn::Module as _;
+use crate::registry::ModelHandle;
 use crate::{Error, Result};
 
-/// Writes the gradients of all models, by place and name.
-pub(super) fn save(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
+/// The gradients of all models, by place and name.
+pub(super) fn plan(name: String, models: &[Rc<ModelHandle>]) -> Result<PlannedFile> {
     let mut torch = TorchState::default();
     let mut all = Vec::new();
     for model in models {
@@ -24,7 +25,7 @@ pub(super) fn save(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
         }
         all.push(Value::from(own));
     }
-    torch.write(path, &all.into())
+    Ok(PlannedFile::new(name, Content::Torch(torch, all.into())))
 }
 
 /// Gives the models the gradients of a file, and none where it has none.

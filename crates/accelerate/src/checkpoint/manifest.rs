@@ -1,5 +1,6 @@
 //! What a checkpoint folder holds, so that a whole one can be told from a broken one.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
@@ -34,6 +35,9 @@ pub struct Manifest {
     pub saved_at: u64,
     /// Every other file of the folder, in the order of their names.
     pub files: Vec<ManifestFile>,
+    /// The BLAKE3 hash of all of the above, in hexadecimal digits.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 /// One file of a checkpoint.
@@ -143,6 +147,32 @@ impl ManifestFile {
     }
 }
 
+/// The paths of all files below `part` of `folder`.
+fn files_below(folder: &Path, part: &str) -> Result<Vec<String>> {
+    let path = folder.join(part);
+    let failing = |source| Error::Io {
+        action: "look into",
+        path: path.clone(),
+        source,
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(failing)? {
+        let entry = entry.map_err(failing)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let name = match part {
+            "" => name.into_owned(),
+            part => format!("{part}/{name}"),
+        };
+        if entry.file_type().map_err(failing)?.is_dir() {
+            found.extend(files_below(folder, &name)?);
+        } else {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
 fn hash(path: &Path) -> std::io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_mmap_rayon(path)?;
@@ -165,7 +195,34 @@ impl Manifest {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
             files,
+            digest: None,
         }
+    }
+
+    /// The hash of everything but itself.
+    fn own_digest(&self) -> serde_json::Result<String> {
+        let plain = Self {
+            digest: None,
+            ..self.clone()
+        };
+        let text = serde_json::to_vec(&plain)?;
+        Ok(blake3::hash(&text).to_hex().to_string())
+    }
+
+    /// Describes the files of `folder`, at any depth, that are not described yet: those that hooks
+    /// of the program wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one cannot be read.
+    pub(crate) fn add_unlisted(&mut self, folder: &Path) -> Result<()> {
+        let listed: HashSet<String> = self.files.iter().map(|file| file.name.clone()).collect();
+        for name in files_below(folder, "")? {
+            if !listed.contains(&name) {
+                self.files.push(ManifestFile::of(folder, &name)?);
+            }
+        }
+        self.files.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(())
     }
 
     /// Reads the manifest of a checkpoint folder and compares it with what is there.
@@ -197,18 +254,30 @@ impl Manifest {
         };
         let manifest: Self = serde_json::from_slice(&text)
             .map_err(|error| CheckpointFault::Manifest(error.to_string()))?;
-        match manifest.version {
-            VERSION => Ok(manifest),
-            found => Err(CheckpointFault::Version { found }),
+        if manifest.version != VERSION {
+            let found = manifest.version;
+            return Err(CheckpointFault::Version { found });
         }
+        let own = manifest
+            .own_digest()
+            .map_err(|error| CheckpointFault::Manifest(error.to_string()))?;
+        if manifest.digest.as_ref().is_some_and(|said| *said != own) {
+            let problem = "its content is not what was saved".to_owned();
+            return Err(CheckpointFault::Manifest(problem));
+        }
+        Ok(manifest)
     }
 
     /// Writes the manifest into `folder`, down to the disk.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(MANIFEST_FILE);
         let written = || -> std::io::Result<()> {
+            let sealed = Self {
+                digest: Some(self.own_digest()?),
+                ..self.clone()
+            };
             let mut file = File::create_new(&path)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
+            serde_json::to_writer_pretty(&mut file, &sealed)?;
             file.write_all(b"\n")?;
             file.sync_all()
         };
@@ -294,5 +363,8 @@ mod tests {
         let newer = text.replace("\"version\": 1", "\"version\": 2");
         std::fs::write(folder.path().join(MANIFEST_FILE), newer).unwrap();
         assert_eq!(fault(), CheckpointFault::Version { found: 2 });
+        let changed = text.replace("\"iteration\": 3", "\"iteration\": 7");
+        std::fs::write(folder.path().join(MANIFEST_FILE), changed).unwrap();
+        assert!(fault().to_string().contains("not what was saved"));
     }
 }

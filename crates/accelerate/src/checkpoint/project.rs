@@ -19,8 +19,7 @@ const LATEST: &str = "latest";
 ///
 /// # Source
 /// `accelerate.utils.ProjectConfiguration`. Differs: checkpoints are counted by the whole ones,
-/// and older ones go only after the new one is whole; `save_on_each_node` is not there, since
-/// every machine that has files of its own has to see all of a checkpoint to load it.
+/// and older ones go only after the new one is whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectConfiguration {
     /// The project's folder.
@@ -33,6 +32,10 @@ pub struct ProjectConfiguration {
     pub total_limit: Option<NonZeroUsize>,
     /// The number of the next checkpoint.
     pub iteration: u64,
+    /// Whether each machine has a folder of its own, and its first rank writes there what all ranks
+    /// have alike: for machines without a common file system. A job goes on from such folders with
+    /// the same ranks on the same machines.
+    pub save_on_each_node: bool,
     /// How closely a checkpoint is looked at before it is loaded.
     pub verify: Verify,
     /// Whether state that cannot be restored, such as that of a random generator, is an error
@@ -60,7 +63,7 @@ impl ProjectConfiguration {
 }
 
 /// A project while it runs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Project {
     pub(crate) configuration: ProjectConfiguration,
     iteration: Cell<u64>,
@@ -131,12 +134,17 @@ impl Project {
 
     /// The checkpoint to load, and those that were passed over on the way to it.
     ///
-    /// A folder that is asked for is taken or refused. Without one it is the newest whole one.
+    /// A folder that is asked for is taken or refused. Without one it is the newest whole one whose
+    /// number is not above `at_most`.
     ///
     /// # Errors
     /// [`Error::NoCheckpointFolder`] if nobody says where, [`Error::CheckpointDamaged`] if what
     /// was asked for is not whole, [`Error::NoWholeCheckpoint`] if none is.
-    pub(crate) fn source(&self, asked: Option<&Path>) -> Result<FoundCheckpoint> {
+    pub(crate) fn source(
+        &self,
+        asked: Option<&Path>,
+        at_most: Option<u64>,
+    ) -> Result<FoundCheckpoint> {
         let verify = self.configuration.verify;
         if let Some(path) = asked {
             return asked_for(path, verify);
@@ -145,6 +153,7 @@ impl Project {
             argument: "input_dir",
         })?;
         let mut numbered = numbered(&folder)?;
+        numbered.retain(|(number, _)| at_most.is_none_or(|most| *number <= most));
         numbered.reverse();
         let mut skipped = Vec::new();
         for (number, path) in numbered {
@@ -269,7 +278,7 @@ mod tests {
         assert_eq!(left(folder.path()), [9, 10, 11]);
         let latest = std::fs::read_to_string(folder.path().join("checkpoints/latest")).unwrap();
         assert_eq!(latest, "checkpoint_11\n");
-        assert_eq!(project.source(None).unwrap().number, Some(11));
+        assert_eq!(project.source(None, None).unwrap().number, Some(11));
     }
 
     #[test]
@@ -300,14 +309,14 @@ mod tests {
         let project = project(folder.path(), None);
         let saved: Vec<PathBuf> = (0..3).map(|_| save(&project)).collect();
         std::fs::remove_file(saved[2].join(super::super::manifest::MANIFEST_FILE)).unwrap();
-        let found = project.source(None).unwrap();
+        let found = project.source(None, None).unwrap();
         assert_eq!((found.path, found.number), (saved[1].clone(), Some(1)));
         assert_eq!(found.skipped.len(), 1);
         assert_eq!(found.skipped[0].fault, CheckpointFault::NoManifest);
         for path in &saved[..2] {
             std::fs::write(path.join(super::super::manifest::MANIFEST_FILE), "{").unwrap();
         }
-        let error = project.source(None).unwrap_err();
+        let error = project.source(None, None).unwrap_err();
         assert!(
             matches!(&error, Error::NoWholeCheckpoint { skipped, .. } if skipped.len() == 3),
             "{error}"
@@ -322,14 +331,16 @@ mod tests {
             Err(Error::NoCheckpointFolder { .. })
         ));
         assert!(matches!(
-            nowhere.source(None),
+            nowhere.source(None, None),
             Err(Error::NoCheckpointFolder { .. })
         ));
         assert_eq!(
             nowhere.target(Some(Path::new("here"))).unwrap(),
             Path::new("here")
         );
-        let gone = nowhere.source(Some(Path::new("not there"))).unwrap_err();
+        let gone = nowhere
+            .source(Some(Path::new("not there")), None)
+            .unwrap_err();
         assert!(matches!(gone, Error::Io { .. }), "{gone}");
     }
 }

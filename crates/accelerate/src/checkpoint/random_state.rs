@@ -6,6 +6,7 @@ use accelerate_formats::{Dict, Value};
 use accelerate_torch::{Generator, device};
 use tch::{Device, Tensor};
 
+use super::planned_file::{Content, PlannedFile};
 use super::torch_state::{self, TorchState};
 use crate::Result;
 
@@ -19,7 +20,7 @@ const ACCUMULATION: &str = "accumulation";
 ///
 /// Python's own generators are not there: a program in Rust has none, and Python leaves its own
 /// as they are where a file lacks them.
-pub(super) fn save(path: &Path, accumulation: Value) -> Result<()> {
+pub(super) fn plan(name: String, accumulation: Value) -> Result<PlannedFile> {
     let mut torch = TorchState::default();
     let mut dict = Dict::new()
         .with(STEP, step_of(&accumulation))
@@ -34,7 +35,7 @@ pub(super) fn save(path: &Path, accumulation: Value) -> Result<()> {
         let states = states.collect::<Result<Vec<Value>>>()?;
         dict.push(CUDA, states);
     }
-    torch.write(path, &dict.into())
+    Ok(PlannedFile::new(name, Content::Torch(torch, dict.into())))
 }
 
 /// The largest count of batches since gradients were last complete.

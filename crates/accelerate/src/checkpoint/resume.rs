@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use accelerate_formats::{Value, Weights};
 use serde::{Deserialize, Serialize};
 
+use super::agreement::together;
 use super::files;
 use super::gradients;
 use super::load::{LoadOptions, load_weights};
 use super::manifest::SkippedCheckpoint;
 use super::random_state;
+use super::sharing::Sharing;
+use super::state_hooks::{LoadingModel, LoadingState};
 use super::torch_state;
 use super::training_state::TrainingState;
-use crate::collectives::broadcast_object_list;
+use crate::collectives::gather_object;
 use crate::{Error, Result};
 
 /// What was loaded.
@@ -29,20 +32,24 @@ pub struct LoadedState {
     pub warnings: Vec<String>,
 }
 
-/// What rank 0 found, for all ranks.
+/// What a rank that makes folders found, for the ranks that share them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Found {
     path: PathBuf,
+    /// The number in its name.
     number: Option<u64>,
+    /// The number in its manifest.
+    iteration: Option<u64>,
     num_processes: Option<usize>,
 }
 
 impl TrainingState<'_> {
     /// Loads from one folder, all ranks together.
     pub(crate) fn load(&self, input_dir: Option<&Path>) -> Result<LoadedState> {
+        self.saves.wait();
         let (found, skipped) = self.find(input_dir)?;
         let loaded = self.load_from(&found);
-        let warnings = self.together(loaded)?;
+        let warnings = together(self.state, loaded)?;
         for warning in &warnings {
             tracing::warn!(
                 path = %found.path.display(),
@@ -50,7 +57,7 @@ impl TrainingState<'_> {
                 "{warning}"
             );
         }
-        if let Some(number) = found.number {
+        if let Some(number) = found.number.or(found.iteration) {
             self.project.set_iteration(number + 1);
         }
         Ok(LoadedState {
@@ -61,47 +68,76 @@ impl TrainingState<'_> {
         })
     }
 
-    /// Rank 0 looks, and all ranks take what it found.
+    /// The ranks that make folders look, and all ranks take what they found.
+    ///
+    /// Where each machine has a folder of its own, it is the newest that is whole on all of them.
     fn find(&self, input_dir: Option<&Path>) -> Result<(Found, Vec<SkippedCheckpoint>)> {
-        let main = self.state.is_main_process();
-        let looked = main.then(|| self.project.source(input_dir)).transpose();
+        let on_each_node = self.project.configuration.save_on_each_node;
+        let sharing = Sharing::of(self.state, on_each_node)?;
         let mut skipped = Vec::new();
-        let mut found: Vec<Found> = Vec::new();
-        if let Some(checkpoint) = self.together(looked)? {
-            for passed_over in &checkpoint.skipped {
-                tracing::warn!("passed over {passed_over}");
+        let mut at_most = None;
+        loop {
+            let looked = sharing
+                .is_main()
+                .then(|| self.project.source(input_dir, at_most))
+                .transpose();
+            let mut found = None;
+            if let Some(checkpoint) = together(self.state, looked)? {
+                for passed_over in &checkpoint.skipped {
+                    tracing::warn!("passed over {passed_over}");
+                }
+                skipped.extend(checkpoint.skipped);
+                let manifest = checkpoint.manifest;
+                found = Some(Found {
+                    path: checkpoint.path,
+                    number: checkpoint.number,
+                    iteration: manifest.as_ref().map(|manifest| manifest.iteration),
+                    num_processes: manifest.map(|manifest| manifest.num_processes),
+                });
             }
-            skipped = checkpoint.skipped;
-            let manifest = checkpoint.manifest;
-            found.push(Found {
-                number: checkpoint
-                    .number
-                    .or_else(|| manifest.as_ref().map(|manifest| manifest.iteration)),
-                path: checkpoint.path,
-                num_processes: manifest.map(|manifest| manifest.num_processes),
-            });
+            let all = gather_object(self.state, vec![found])?;
+            let numbers: Vec<Option<u64>> = sharing
+                .of_mains(all.clone())
+                .map(|found| found.and_then(|found| found.number))
+                .collect();
+            match numbers.iter().min() {
+                Some(&least) if numbers.iter().any(|&number| number != least) => at_most = least,
+                _ => {
+                    let own = sharing.of_own(all).flatten().next();
+                    let found = own.ok_or(Error::OtherRankFailed { rank: 0 })?;
+                    return Ok((found, skipped));
+                }
+            }
         }
-        broadcast_object_list(self.state, &mut found, 0)?;
-        found
-            .pop()
-            .map(|found| (found, skipped))
-            .ok_or(Error::OtherRankFailed { rank: 0 })
     }
 
     fn load_from(&self, found: &Found) -> Result<Vec<String>> {
         let folder = &found.path;
-        self.check_counts(folder)?;
-        for (index, model) in self.registry.models().into_iter().enumerate() {
-            let weights = Weights::open(files::model_in(folder, index))?;
-            let _report = load_weights(&*model, &weights, &LoadOptions::strict())?;
+        let models = self.registry.models.alive();
+        let mut loading = LoadingState {
+            input_dir: folder,
+            models: models
+                .iter()
+                .enumerate()
+                .map(|(index, model)| LoadingModel {
+                    index,
+                    module: &**model,
+                })
+                .collect(),
+        };
+        self.hooks.loading(&mut loading)?;
+        self.check_counts(folder, &loading.models)?;
+        for model in loading.models {
+            let weights = Weights::open(files::model_in(folder, model.index))?;
+            let _report = load_weights(model.module, &weights, &LoadOptions::strict())?;
         }
-        for (index, optimizer) in self.registry.optimizers().into_iter().enumerate() {
+        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
             let value = torch_state::read(&folder.join(files::optimizer(index)))?;
             let mut optimizer = optimizer.borrow_mut();
             let state = torch_state::optimizer(value, optimizer.name())?;
             optimizer.load_state_dict(&state)?;
         }
-        for (index, scheduler) in self.registry.schedulers().into_iter().enumerate() {
+        for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {
             let value = torch_state::read(&folder.join(files::scheduler(index)))?;
             let state = torch_state::flat(value, "schedule")?;
             scheduler.borrow_mut().load_state_dict(&state)?;
@@ -126,21 +162,23 @@ impl TrainingState<'_> {
     fn load_gradients(&self, found: &Found) -> Result<Option<String>> {
         let name = files::gradients(self.state.process_index());
         let path = found.path.join(&name);
-        if !found.path.join(files::gradients(0)).exists() {
+        let same_ranks = found.num_processes == Some(self.state.num_processes());
+        let of_anyone = found.path.join(files::gradients(0));
+        if !path.exists() && (same_ranks || !of_anyone.exists()) {
             return Ok(None);
         }
-        if found.num_processes != Some(self.state.num_processes()) {
+        if !same_ranks {
             let problem = "saved in the middle of an accumulation by another number of ranks: \
                            its gradients are left out";
             self.gradient_state.restart();
             return Ok(Some(problem.to_owned()));
         }
-        gradients::load(&path, &self.registry.models())?;
+        gradients::load(&path, &self.registry.models.alive())?;
         Ok(None)
     }
 
     /// Everything prepared has its file, and every file something prepared.
-    fn check_counts(&self, folder: &Path) -> Result<()> {
+    fn check_counts(&self, folder: &Path, models: &[LoadingModel<'_>]) -> Result<()> {
         let mut problems = Vec::new();
         let mut compare = |what: &str, prepared: usize, file: &dyn Fn(usize) -> PathBuf| {
             let saved = (0..).take_while(|&index| file(index).exists()).count();
@@ -149,13 +187,14 @@ impl TrainingState<'_> {
             }
         };
         let registry = self.registry;
-        compare("models", registry.models().len(), &|i| {
-            files::model_in(folder, i)
-        });
-        compare("optimizers", registry.optimizers().len(), &|i| {
+        let prepared = registry.models.alive().len();
+        if models.len() == prepared {
+            compare("models", prepared, &|i| files::model_in(folder, i));
+        }
+        compare("optimizers", registry.optimizers.alive().len(), &|i| {
             folder.join(files::optimizer(i))
         });
-        compare("schedules", registry.schedulers().len(), &|i| {
+        compare("schedules", registry.schedulers.alive().len(), &|i| {
             folder.join(files::scheduler(i))
         });
         let (saved, registered) = (files::count_custom(folder), registry.custom().len());
@@ -163,6 +202,12 @@ impl TrainingState<'_> {
             problems.push(format!(
                 "{saved} custom objects saved, {registered} registered for checkpointing"
             ));
+        }
+        for model in models.iter().filter(|_| models.len() < prepared) {
+            let name = files::model(model.index);
+            if !files::model_in(folder, model.index).exists() {
+                problems.push(format!("no `{name}`, and no hook takes the model out"));
+            }
         }
         if self.scaler.is_some() && !folder.join(files::SCALER).exists() {
             problems.push(format!("no `{}`: it was saved without fp16", files::SCALER));
@@ -183,7 +228,7 @@ impl TrainingState<'_> {
         } else {
             0
         };
-        for (index, loader) in self.loaders.iter().enumerate() {
+        for (index, loader) in self.registry.loaders.alive().into_iter().enumerate() {
             let name = files::loader(index, rank);
             let value = torch_state::read(&found.path.join(&name))?;
             let position = torch_state::to_json(&value)
@@ -233,12 +278,12 @@ impl TrainingState<'_> {
 
     fn restore_accumulation(&self, saved: Option<&Value>) {
         self.gradient_state.restart();
-        let models = self.registry.models();
+        let models = self.registry.models.alive();
         for entry in saved.and_then(Value::as_slice).unwrap_or(&[]) {
             let places = entry.get("models").and_then(Value::as_slice).unwrap_or(&[]);
             let set: Option<Vec<_>> = places
                 .iter()
-                .map(|place| Some(models.get(place.as_usize()?)?.id()))
+                .map(|place| Some(models.get(place.as_usize()?)?.gradients().id()))
                 .collect();
             let count = entry.get("count").and_then(Value::as_int);
             if let (Some(set), Some(Ok(count))) = (set, count.map(u64::try_from)) {

@@ -8,6 +8,7 @@ use accelerate_torch::storage;
 use tch::{Device, Tensor};
 
 use super::dtype::{dtype_of, kind_of};
+use super::weight_set::with_plain_bytes;
 use crate::optim::{StateDict, StateValue};
 use crate::{Error, Result};
 
@@ -105,23 +106,21 @@ impl TorchState {
         Ok(whole.into())
     }
 
-    /// Writes `value`, whose tensors were described here, down to the disk.
+    /// The tensors, to be replaced by others of the same shapes and kinds.
+    pub(crate) fn tensors_mut(&mut self) -> &mut [Tensor] {
+        &mut self.tensors
+    }
+
+    /// Writes a value whose tensors were described here, down to the disk.
     ///
     /// # Errors
     /// [`Error::Formats`] if the file cannot be written.
-    pub(crate) fn write(&self, path: &Path, value: &Value) -> Result<()> {
-        let mut writer = TorchWriter::create(path, value)?;
+    pub(crate) fn write(&self, mut writer: TorchWriter) -> Result<()> {
         while let Some(pending) = writer.pending() {
             let Some(tensor) = self.tensors.get(pending.index) else {
                 break;
             };
-            let plain = tch::no_grad(|| -> Result<Tensor> {
-                Ok(tensor
-                    .f_detach()?
-                    .f_to_device(Device::Cpu)?
-                    .f_contiguous()?)
-            })?;
-            storage::with_bytes(&plain, |bytes| writer.write(bytes))??;
+            with_plain_bytes(tensor, |bytes| writer.write(bytes))??;
         }
         Ok(writer.finish()?)
     }
@@ -419,7 +418,9 @@ mod tests {
         let path = folder.path().join("optimizer.bin");
         let mut torch = TorchState::default();
         let value = torch.optimizer(&state()).unwrap();
-        torch.write(&path, &value).unwrap();
+        torch
+            .write(TorchWriter::create(&path, &value).unwrap())
+            .unwrap();
         let read = read(&path).unwrap();
         let groups = read.get("param_groups").and_then(Value::as_slice).unwrap();
         let numbers = |group: &Value| -> Vec<i128> {

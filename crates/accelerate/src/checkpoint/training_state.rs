@@ -1,22 +1,27 @@
 //! Everything that training depends on: what is saved, by which rank, and in which order.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use accelerate_formats::{Dict, Metadata, Value};
+use accelerate_formats::{Dict, Value};
 
+use super::agreement::Agreement;
+use super::background::BackgroundSaves;
 use super::files;
-use super::folder::{PartialCheckpoint, partial_path};
 use super::gradients;
-use super::manifest::{Manifest, ManifestFile};
+use super::options::{SaveStateOptions, WhileSaving};
+use super::placing::Placing;
+use super::planned_file::{Content, PlannedFile, write_all};
 use super::project::Project;
 use super::random_state;
-use super::registry::Registry;
-use super::save::save_weights;
+use super::state_dict::{StateDict, state_dict};
+use super::state_hooks::{SavingModel, SavingState, StateHooks};
 use super::torch_state::{self, TorchState};
-use crate::collectives::gather_object;
-use crate::data::LoaderControl;
+use super::weight_set::WeightSet;
 use crate::gradient_state::GradientState;
+use crate::nn::require_state;
 use crate::precision::GradScaler;
+use crate::registry::{ModelHandle, Registry};
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -25,7 +30,8 @@ pub(crate) struct TrainingState<'a> {
     pub(crate) state: &'a PartialState,
     pub(crate) project: &'a Project,
     pub(crate) registry: &'a Registry,
-    pub(crate) loaders: Vec<std::rc::Rc<dyn LoaderControl>>,
+    pub(crate) hooks: &'a StateHooks,
+    pub(crate) saves: &'a BackgroundSaves,
     pub(crate) scaler: Option<&'a GradScaler>,
     pub(crate) gradient_state: &'a GradientState,
     /// Whether loading restores where the loaders stood.
@@ -34,107 +40,116 @@ pub(crate) struct TrainingState<'a> {
 
 impl TrainingState<'_> {
     /// Saves into one folder, all ranks together.
-    pub(crate) fn save(&self, output_dir: Option<&Path>) -> Result<PathBuf> {
-        let target = self.project.target(output_dir)?;
-        let main = self.state.is_main_process();
-        let begun = main.then(|| PartialCheckpoint::begin(&target)).transpose();
-        let partial = self.together(begun)?;
-        let folder = match &partial {
-            Some(partial) => partial.path().to_owned(),
-            None => partial_path(&absolute(&target)?),
-        };
-        // Where a rank fails, the partial folder goes with the handle on it.
-        let own = self.together(self.write(&folder))?;
-        let files = gather_object(self.state, own)?;
-        let manifest = Manifest::new(self.state.num_processes(), self.project.iteration(), files);
-        let committed = partial.map(|partial| self.project.saved(&partial.commit(&manifest)?));
-        self.together(committed.transpose())?;
+    pub(crate) fn save(
+        &self,
+        output_dir: Option<&Path>,
+        options: SaveStateOptions,
+    ) -> Result<PathBuf> {
+        self.saves.make_room(self.state, WhileSaving::Wait)?;
+        let placing = Placing::begin(self.state, self.project, output_dir)?;
+        let folder = placing.folder();
+        let planned = self.plan(&placing, options);
+        let written = planned.and_then(|files| write_all(&files, &folder));
+        let saved = placing.finish(written, &mut Agreement::Collectives(self.state))?;
         self.project.set_iteration(self.project.iteration() + 1);
-        absolute(&target)
+        Ok(saved)
     }
 
-    /// Writes this rank's files, and describes them.
-    fn write(&self, folder: &Path) -> Result<Vec<ManifestFile>> {
-        let mut names = Vec::new();
-        if self.state.is_main_process() {
-            self.write_weights(folder, &mut names)?;
-            self.write_states(folder, &mut names)?;
-            self.write_custom(folder, &mut names)?;
+    /// What this rank writes, after the hooks have had their say.
+    pub(super) fn plan(
+        &self,
+        placing: &Placing,
+        options: SaveStateOptions,
+    ) -> Result<Vec<PlannedFile>> {
+        let mut files = Vec::new();
+        let weights = self.weights(&placing.folder())?;
+        if placing.is_main() {
+            for (index, weights) in weights {
+                files.push(model_file(index, weights, options)?);
+            }
+            self.plan_states(&mut files)?;
+            self.plan_custom(&mut files)?;
         }
-        self.write_positions(folder, &mut names)?;
-        let random = files::random_states(self.state.process_index());
-        random_state::save(&folder.join(&random), self.accumulation())?;
-        names.push(random);
+        self.plan_positions(&mut files)?;
+        files.push(random_state::plan(
+            files::random_states(self.state.process_index()),
+            self.accumulation(),
+        )?);
         if self.gradient_state.is_accumulating() {
-            let gradients = files::gradients(self.state.process_index());
-            gradients::save(&folder.join(&gradients), &self.registry.models())?;
-            names.push(gradients);
+            files.push(gradients::plan(
+                files::gradients(self.state.process_index()),
+                &self.registry.models.alive(),
+            )?);
         }
-        names
-            .iter()
-            .map(|name| ManifestFile::of(folder, name))
-            .collect()
+        Ok(files)
     }
 
-    fn write_weights(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
-        for (index, model) in self.registry.models().into_iter().enumerate() {
-            let name = files::model(index);
-            save_weights(&*model, folder.join(&name), &Metadata::default())?;
-            names.push(name);
-        }
-        Ok(())
-    }
-
-    fn write_states(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
-        let mut write = |name: String, torch: &TorchState, value: &Value| -> Result<()> {
-            torch.write(&folder.join(&name), value)?;
-            names.push(name);
-            Ok(())
+    /// The weights of each model that the hooks leave to be saved, with its place.
+    fn weights(&self, folder: &Path) -> Result<Vec<(usize, StateDict)>> {
+        let models: Vec<Rc<ModelHandle>> = self.registry.models.alive();
+        let mut saving = SavingState {
+            output_dir: folder,
+            models: Vec::with_capacity(models.len()),
         };
-        for (index, optimizer) in self.registry.optimizers().into_iter().enumerate() {
+        for (index, model) in models.iter().enumerate() {
+            require_state(&**model, "save_state")?;
+            saving.models.push(SavingModel {
+                index,
+                module: &**model,
+                weights: state_dict(&**model)?,
+            });
+        }
+        self.hooks.saving(&mut saving)?;
+        let left = saving.models.into_iter();
+        Ok(left.map(|model| (model.index, model.weights)).collect())
+    }
+
+    fn plan_states(&self, files: &mut Vec<PlannedFile>) -> Result<()> {
+        let mut add = |name: String, torch: TorchState, value: Value| {
+            files.push(PlannedFile::new(name, Content::Torch(torch, value)));
+        };
+        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
             let mut torch = TorchState::default();
             let value = torch.optimizer(&optimizer.borrow().state_dict()?)?;
-            write(files::optimizer(index), &torch, &value)?;
+            add(files::optimizer(index), torch, value);
         }
-        for (index, scheduler) in self.registry.schedulers().into_iter().enumerate() {
+        for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {
             let mut torch = TorchState::default();
             let value = torch.flat(&scheduler.borrow().state_dict())?;
-            write(files::scheduler(index), &torch, &value)?;
+            add(files::scheduler(index), torch, value);
         }
         if let Some(scaler) = self.scaler {
             let mut torch = TorchState::default();
             let value = torch.flat(&scaler.state_dict()?)?;
-            write(files::SCALER.to_owned(), &torch, &value)?;
+            add(files::SCALER.to_owned(), torch, value);
         }
         Ok(())
     }
 
     /// Each rank for itself: of some streams it reads a part of its own.
-    fn write_positions(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
-        for (index, loader) in self.loaders.iter().enumerate() {
-            let name = files::loader(index, self.state.process_index());
+    fn plan_positions(&self, files: &mut Vec<PlannedFile>) -> Result<()> {
+        for (index, loader) in self.registry.loaders.alive().into_iter().enumerate() {
             let position = serde_json::to_value(loader.state_dict()?).map_err(Error::data)?;
-            let value = torch_state::from_json(position);
-            TorchState::default().write(&folder.join(&name), &value)?;
-            names.push(name);
+            files.push(PlannedFile::of_value(
+                files::loader(index, self.state.process_index()),
+                torch_state::from_json(position),
+            ));
         }
         Ok(())
     }
 
-    fn write_custom(&self, folder: &Path, names: &mut Vec<String>) -> Result<()> {
+    fn plan_custom(&self, files: &mut Vec<PlannedFile>) -> Result<()> {
         for (index, object) in self.registry.custom().into_iter().enumerate() {
-            let name = files::custom(index);
             let value = object.borrow().state_dict()?;
-            TorchState::default().write(&folder.join(&name), &value)?;
-            names.push(name);
+            files.push(PlannedFile::of_value(files::custom(index), value));
         }
         Ok(())
     }
 
     /// How far each set of models has accumulated, by the models' places.
     fn accumulation(&self) -> Value {
-        let models = self.registry.models();
-        let place = |id| models.iter().position(|model| model.id() == id);
+        let models = self.registry.models.alive();
+        let place = |id| models.iter().position(|model| model.gradients().id() == id);
         let counts = self.gradient_state.counters().snapshot().into_iter();
         let counts = counts.filter_map(|(set, count)| {
             let places: Option<Vec<Value>> = set
@@ -146,17 +161,12 @@ impl TrainingState<'_> {
         });
         counts.collect::<Vec<_>>().into()
     }
-
-    /// An error of one rank is an error of all.
-    pub(super) fn together<T>(&self, own: Result<T>) -> Result<T> {
-        let fine = gather_object(self.state, vec![own.is_ok()])?;
-        match (own, fine.iter().position(|fine| !fine)) {
-            (Ok(_), Some(rank)) => Err(Error::OtherRankFailed { rank }),
-            (own, _) => own,
-        }
-    }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|source| super::folder::io("find", path, source))
+fn model_file(index: usize, weights: StateDict, options: SaveStateOptions) -> Result<PlannedFile> {
+    let weights = WeightSet::new(weights)?;
+    Ok(match options.safe_serialization {
+        true => PlannedFile::new(files::model(index), Content::Safetensors(weights)),
+        false => PlannedFile::new(files::torch_model(index), Content::TorchWeights(weights)),
+    })
 }

@@ -69,6 +69,7 @@ mod embedding;
 mod factory;
 mod field;
 mod find;
+mod flat;
 mod flatten;
 mod forward;
 mod hook;
@@ -133,6 +134,7 @@ pub use self::sequential::Sequential;
 pub use self::sequential_of::SequentialOf;
 pub use self::var_store::VarStoreModel;
 
+pub(crate) use self::flat::FlatMembers;
 pub(crate) use self::moves::require_state;
 pub(crate) use self::walk::{
     buffers as all_buffers, parameters as all_parameters, state as all_state,

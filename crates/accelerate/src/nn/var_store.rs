@@ -7,6 +7,7 @@ use accelerate_torch::storage;
 use tch::Tensor;
 use tch::nn::{ModuleT, VarStore};
 
+use super::flat::FlatMembers;
 use super::{Buffer, Forward, Member, MemberMut, Module, ModuleState, Parameter};
 use crate::{Error, Result};
 
@@ -38,8 +39,7 @@ pub struct VarStoreModel<N> {
     network: N,
     // Owns the variables that the network shares.
     store: VarStore,
-    parameters: Vec<(String, Parameter)>,
-    buffers: Vec<(String, Buffer)>,
+    members: FlatMembers,
     state: ModuleState,
 }
 
@@ -76,8 +76,10 @@ impl<N: ModuleT> VarStoreModel<N> {
         Ok(Self {
             network,
             store,
-            parameters,
-            buffers,
+            members: FlatMembers {
+                parameters,
+                buffers,
+            },
             state: ModuleState::default(),
         })
     }
@@ -103,21 +105,11 @@ impl<N: 'static> Module for VarStoreModel<N> {
     }
 
     fn members<'m>(&'m self, visit: &mut dyn FnMut(&str, Member<'m>)) {
-        for (name, parameter) in &self.parameters {
-            visit(name, Member::Parameter(parameter));
-        }
-        for (name, buffer) in &self.buffers {
-            visit(name, Member::Buffer(buffer));
-        }
+        self.members.visit(visit);
     }
 
     fn members_mut<'m>(&'m mut self, visit: &mut dyn FnMut(&str, MemberMut<'m>)) {
-        for (name, parameter) in &mut self.parameters {
-            visit(name, MemberMut::Parameter(parameter));
-        }
-        for (name, buffer) in &mut self.buffers {
-            visit(name, MemberMut::Buffer(buffer));
-        }
+        self.members.visit_mut(visit);
     }
 }
 
@@ -134,8 +126,8 @@ impl<N> fmt::Debug for VarStoreModel<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("VarStoreModel");
         shown
-            .field("parameters", &self.parameters)
-            .field("buffers", &self.buffers)
+            .field("parameters", &self.members.parameters)
+            .field("buffers", &self.members.buffers)
             .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use accelerate_torch::ProcessGroup;
+use accelerate_torch::{ProcessGroup, Store};
 
 use super::PartialState;
 use super::presence::{self, Answer, Attendance};
@@ -100,6 +100,17 @@ impl PartialState {
         });
         self.calls().leave(call);
         done
+    }
+
+    /// Whether the process of `rank` is known to have ended or to have left the job, asked over a
+    /// connection of the caller's.
+    pub(crate) fn has_ended(&self, store: &Store, rank: usize) -> accelerate_torch::Result<bool> {
+        let (own, world) = (self.process_index(), self.num_processes());
+        let answers = presence::ask_all(store, self.store_host(), own, world)?;
+        let its = answers.iter().find(|answer| answer.rank == rank);
+        Ok(its.is_some_and(|answer| {
+            matches!(answer.attendance, Attendance::Ended | Attendance::Left)
+        }))
     }
 
     /// Asks every other rank once.

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 
 use accelerate::checkpoint::{
-    Checkpointable, Manifest, ProjectConfiguration, Value, Verify, Weights,
+    Checkpointable, Manifest, ProjectConfiguration, SaveStateOptions, Value, Verify, Weights,
 };
 use accelerate::{Error, Result};
+use accelerate_testkit::turn;
 
 use crate::job::{Job, Setup};
 
@@ -30,6 +31,7 @@ impl Checkpointable for Best {
 
 #[test]
 fn the_files_have_the_names_of_the_original() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job::new(folder.path(), Setup::default()).unwrap();
     let best = Rc::new(RefCell::new(Best(41)));
@@ -66,6 +68,7 @@ fn the_files_have_the_names_of_the_original() {
 
 #[test]
 fn what_was_not_registered_is_told_with_both_counts() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let job = Job::new(folder.path(), Setup::default()).unwrap();
     job.accelerator
@@ -84,6 +87,7 @@ fn what_was_not_registered_is_told_with_both_counts() {
 
 #[test]
 fn a_limit_keeps_the_newest() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let project =
         ProjectConfiguration::automatic(folder.path()).total_limit(NonZeroUsize::new(2).unwrap());
@@ -101,6 +105,7 @@ fn a_limit_keeps_the_newest() {
 
 #[test]
 fn a_folder_of_ones_own_does_for_both_ways() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job::with_project(ProjectConfiguration::default(), Setup::default()).unwrap();
     let error = job.accelerator.save_state(None).unwrap_err();
@@ -116,7 +121,24 @@ fn a_folder_of_ones_own_does_for_both_ways() {
 }
 
 #[test]
+fn weights_may_be_in_the_older_form() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = Job::new(folder.path(), Setup::default()).unwrap();
+    job.train(2).unwrap();
+    let weights = job.weights();
+    let options = SaveStateOptions::default().safe_serialization(false);
+    let saved = job.accelerator.save_state_with(None, options).unwrap();
+    assert!(saved.join("pytorch_model.bin").exists());
+    assert!(!saved.join("model.safetensors").exists());
+    job.train(2).unwrap();
+    job.accelerator.load_state(None).unwrap();
+    assert_eq!(job.weights(), weights);
+}
+
+#[test]
 fn what_is_gone_or_was_never_trained_is_not_asked_for() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job::new(folder.path(), Setup::default()).unwrap();
     // Never stepped: the optimizer has no moments yet.

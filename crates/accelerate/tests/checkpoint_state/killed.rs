@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use accelerate::checkpoint::{Manifest, Verify};
+use accelerate::checkpoint::{Manifest, SaveStateOptions, Verify};
+use accelerate_testkit::turn;
 
 use crate::job::{Job, Setup};
 
 const FOLDER: &str = "KILLED_SAVER_FOLDER";
+/// Asks for saves while training goes on.
+const IN_BACKGROUND: &str = "KILLED_SAVER_IN_BACKGROUND";
 /// How many processes are killed, where nobody asks for more.
 const KILLS: u64 = 15;
 /// Asks for more.
@@ -20,16 +23,28 @@ fn saving_process() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
         return;
     };
+    let in_background = std::env::var_os(IN_BACKGROUND).is_some();
     let mut job = Job::new(&folder, Setup::default()).unwrap();
     let _ = job.accelerator.load_state(None);
     loop {
         job.train(1).unwrap();
-        job.accelerator.save_state(None).unwrap();
+        if in_background {
+            let options = SaveStateOptions::default();
+            job.accelerator
+                .save_state_in_background(None, options)
+                .unwrap();
+        } else {
+            job.accelerator.save_state(None).unwrap();
+        }
     }
 }
 
-fn start(folder: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+fn start(folder: &Path, in_background: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if in_background {
+        command.env(IN_BACKGROUND, "1");
+    }
+    command
         .args(["--exact", "killed::saving_process"])
         .env(FOLDER, folder)
         .env("OMP_NUM_THREADS", "1")
@@ -60,7 +75,7 @@ fn whatever_is_killed_when_there_is_a_whole_checkpoint() {
     let asked = std::env::var(ASKED).map(|kills| kills.parse().unwrap());
     let mut last = 0;
     for kill in 0..asked.unwrap_or(KILLS) {
-        let mut child = start(folder.path());
+        let mut child = start(folder.path(), kill % 2 == 1);
         // Until it has saved something new, then for a random part of a save.
         let deadline = Instant::now() + Duration::from_secs(60);
         while newest(folder.path()).is_none_or(|(number, _)| number < last + 1) {
@@ -82,6 +97,7 @@ fn whatever_is_killed_when_there_is_a_whole_checkpoint() {
             }
         }
     }
+    let _turn = turn();
     let job = Job::new(folder.path(), Setup::default()).unwrap();
     let loaded = job.accelerator.load_state(None).unwrap();
     assert_eq!(loaded.skipped, []);

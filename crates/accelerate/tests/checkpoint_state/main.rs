@@ -5,9 +5,13 @@
     reason = "helpers of tests stand outside of test functions"
 )]
 
+mod background;
 mod broken;
 mod contents;
+mod hooks;
 mod job;
 mod killed;
+mod nodes;
 mod resume;
+mod save_model;
 mod streams;

@@ -1,0 +1,143 @@
+//! How ranks tell each other how far they are with a checkpoint.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use accelerate_torch::Store;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::collectives::gather_object;
+use crate::state::PartialState;
+use crate::{Error, Result};
+
+/// How long a key is waited for before the rank that is to set it is asked whether it lives.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a key is looked for: soon at first, then less often.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(50);
+
+/// The two ways to agree.
+pub(super) enum Agreement<'a> {
+    /// By collectives on the training's group, on the training's own thread.
+    Collectives(&'a PartialState),
+    /// By keys of the job's store, on any thread.
+    Keys(Keys),
+}
+
+impl Agreement<'_> {
+    /// What every rank brings, in the order of ranks.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    pub(super) fn gather<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>> {
+        match self {
+            Self::Collectives(state) => gather_object(state, vec![own]),
+            Self::Keys(keys) => keys.gather(&own),
+        }
+    }
+
+    /// An error of one rank is an error of all.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    pub(super) fn together<T>(&mut self, own: Result<T>) -> Result<T> {
+        let fine = self.gather(own.is_ok())?;
+        first_failure(own, &fine)
+    }
+}
+
+/// An error of one rank is an error of all, told by collectives.
+///
+/// # Collective
+/// Every rank calls this.
+pub(crate) fn together<T>(state: &PartialState, own: Result<T>) -> Result<T> {
+    Agreement::Collectives(state).together(own)
+}
+
+/// This rank's own result, or that another one failed.
+pub(super) fn first_failure<T>(own: Result<T>, fine: &[bool]) -> Result<T> {
+    match (own, fine.iter().position(|fine| !fine)) {
+        (Ok(_), Some(rank)) => Err(Error::OtherRankFailed { rank }),
+        (own, _) => own,
+    }
+}
+
+/// Values that ranks leave for each other in the job's store, over a connection of their own.
+///
+/// No process group takes part, so nothing here can come between the training's collectives,
+/// whichever of them runs meanwhile. A rank that has ended is noticed and fails the rest.
+pub(super) struct Keys {
+    state: PartialState,
+    /// None for a process by itself.
+    store: Option<Store>,
+    /// The number of the save, the same on all ranks.
+    save: u64,
+    step: u32,
+}
+
+impl Keys {
+    /// Opens a connection for the `save`-th save, and takes away what this rank left for an
+    /// earlier one.
+    ///
+    /// Every rank has read that by then, since all of them have come to this save.
+    pub(super) fn open(state: &PartialState, save: u64) -> Result<Self> {
+        let store = match state.process_group() {
+            Some(group) => Some(group.store().reconnect()?),
+            None => None,
+        };
+        let keys = Self {
+            state: state.clone(),
+            store,
+            save,
+            step: 0,
+        };
+        if let (Some(store), Some(earlier)) = (&keys.store, save.checked_sub(1)) {
+            for step in 0.. {
+                if !store.delete(&key(earlier, step, state.process_index()))? {
+                    break;
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    fn gather<T: Serialize + DeserializeOwned>(&mut self, own: &T) -> Result<Vec<T>> {
+        let encoded = serde_json::to_vec(own).map_err(Error::data)?;
+        let decoded = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(Error::data);
+        let step = self.step;
+        self.step += 1;
+        let Some(store) = &self.store else {
+            return Ok(vec![decoded(&encoded)?]);
+        };
+        let of_rank = |rank| key(self.save, step, rank);
+        store.set(&of_rank(self.state.process_index()), &encoded)?;
+        let ranks = 0..self.state.num_processes();
+        ranks
+            .map(|rank| decoded(&self.value(store, &of_rank(rank), rank)?))
+            .collect()
+    }
+
+    /// The value that `rank` sets, unless it ends before.
+    ///
+    /// Looks for it now and then: libtorch logs a warning for each wait that runs into its timeout.
+    fn value(&self, store: &Store, key: &str, rank: usize) -> Result<Vec<u8>> {
+        let mut pause = FIRST_LOOK;
+        let mut asked = Instant::now();
+        while !store.contains(key)? {
+            thread::sleep(pause);
+            pause = LAST_LOOK.min(2 * pause);
+            if asked.elapsed() >= PATIENCE {
+                if self.state.has_ended(store, rank)? && !store.contains(key)? {
+                    return Err(Error::OtherRankFailed { rank });
+                }
+                asked = Instant::now();
+            }
+        }
+        Ok(store.get(key, PATIENCE)?)
+    }
+}
+
+fn key(save: u64, step: u32, rank: usize) -> String {
+    format!("accelerate/checkpoint/{save}/{step}/{rank}")
+}
