@@ -11,6 +11,7 @@ mod compare;
 mod dtype;
 mod files;
 mod folder;
+mod gradient_order;
 mod gradients;
 mod load;
 mod manifest;

@@ -9,6 +9,7 @@ use super::files;
 use super::gradients;
 use super::load::{LoadOptions, load_weights};
 use super::manifest::SkippedCheckpoint;
+use super::project::FoundCheckpoint;
 use super::random_state;
 use super::torch_state;
 use super::training_state::TrainingState;
@@ -40,9 +41,15 @@ struct Found {
 impl TrainingState<'_> {
     /// Loads from one folder, all ranks together.
     pub(crate) fn load(&self, input_dir: Option<&Path>) -> Result<LoadedState> {
-        let (found, skipped) = self.find(input_dir)?;
+        let main = self.state.is_main_process();
+        self.load_found(main.then(|| self.project.source(input_dir)).transpose())
+    }
+
+    fn load_found(&self, looked: Result<Option<FoundCheckpoint>>) -> Result<LoadedState> {
+        let (found, skipped) = self.find(looked)?;
         let loaded = self.load_from(&found);
         let warnings = self.together(loaded)?;
+        self.arrange_buckets(&found.path, found.num_processes)?;
         for warning in &warnings {
             tracing::warn!(
                 path = %found.path.display(),
@@ -61,10 +68,27 @@ impl TrainingState<'_> {
         })
     }
 
-    /// Rank 0 looks, and all ranks take what it found.
-    fn find(&self, input_dir: Option<&Path>) -> Result<(Found, Vec<SkippedCheckpoint>)> {
+    /// Loads the newest whole checkpoint of the project, all ranks together, if there is any.
+    pub(crate) fn load_if_any(&self) -> Result<Option<LoadedState>> {
         let main = self.state.is_main_process();
-        let looked = main.then(|| self.project.source(input_dir)).transpose();
+        let looked = main.then(|| self.project.source(None)).transpose();
+        let nothing = matches!(
+            &looked,
+            Err(Error::NoWholeCheckpoint { skipped, .. }) if skipped.is_empty()
+        );
+        let mut is_empty = vec![nothing];
+        broadcast_object_list(self.state, &mut is_empty, 0)?;
+        if is_empty == [true] {
+            return Ok(None);
+        }
+        self.load_found(looked).map(Some)
+    }
+
+    /// Rank 0 has looked, and all ranks take what it found.
+    fn find(
+        &self,
+        looked: Result<Option<FoundCheckpoint>>,
+    ) -> Result<(Found, Vec<SkippedCheckpoint>)> {
         let mut skipped = Vec::new();
         let mut found: Vec<Found> = Vec::new();
         if let Some(checkpoint) = self.together(looked)? {

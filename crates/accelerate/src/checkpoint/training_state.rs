@@ -6,6 +6,7 @@ use accelerate_formats::{Dict, Metadata, Value};
 
 use super::files;
 use super::folder::{PartialCheckpoint, partial_path};
+use super::gradient_order::GRADIENT_ORDER;
 use super::gradients;
 use super::manifest::{Manifest, ManifestFile};
 use super::project::Project;
@@ -16,6 +17,7 @@ use super::torch_state::{self, TorchState};
 use crate::collectives::gather_object;
 use crate::data::LoaderControl;
 use crate::gradient_state::GradientState;
+use crate::parallel::DataParallel;
 use crate::precision::GradScaler;
 use crate::state::PartialState;
 use crate::{Error, Result};
@@ -26,6 +28,8 @@ pub(crate) struct TrainingState<'a> {
     pub(crate) project: &'a Project,
     pub(crate) registry: &'a Registry,
     pub(crate) loaders: Vec<std::rc::Rc<dyn LoaderControl>>,
+    /// What averages the gradients of the prepared models.
+    pub(crate) data_parallel: Vec<std::rc::Rc<DataParallel>>,
     pub(crate) scaler: Option<&'a GradScaler>,
     pub(crate) gradient_state: &'a GradientState,
     /// Whether loading restores where the loaders stood.
@@ -60,6 +64,9 @@ impl TrainingState<'_> {
             self.write_weights(folder, &mut names)?;
             self.write_states(folder, &mut names)?;
             self.write_custom(folder, &mut names)?;
+            if self.write_gradient_order(folder)? {
+                names.push(GRADIENT_ORDER.to_owned());
+            }
         }
         self.write_positions(folder, &mut names)?;
         let random = files::random_states(self.state.process_index());

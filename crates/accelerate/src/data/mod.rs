@@ -22,6 +22,7 @@ mod iterable;
 mod loader;
 mod loader_control;
 mod loader_state;
+mod own_generator;
 mod progress;
 mod random_sampler;
 mod rng_type;

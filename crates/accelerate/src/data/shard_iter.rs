@@ -59,17 +59,22 @@ where
         position.batches.set_epoch(position.epoch.get());
 
         let per_step = position.batches_per_step.get();
+        let follows_rank_0 = resumed.is_none() && self.draws_from_rank_0();
         let (done, drawn_from) = match &resumed {
             Some(state) => (state.batches, state.generators.clone()),
+            None if follows_rank_0 => (0, self.generators_of_rank_0()?),
             None => (0, position.generators(true)?),
         };
         let start = Start {
             passed_over: done.saturating_add(skipped.saturating_mul(per_step)),
             number: (done / per_step).saturating_add(skipped),
-            draw_now: resumed.is_some(),
+            draw_now: resumed.is_some() || follows_rank_0,
         };
         handed_out.set(start.passed_over);
-        let global = drawn_from.global.as_ref().filter(|_| start.draw_now);
+        // Rank 0 itself moves on, as a process by itself would.
+        let own_draws = follows_rank_0 && self.options.process_index == 0;
+        let global = drawn_from.global.as_ref();
+        let global = global.filter(|_| start.draw_now && !own_draws);
         let batches = with_global(global, || self.loader.iter_from(start))?;
         position.loaded.replace(None);
         position.running.replace(Some(RunningLoop {
