@@ -16,7 +16,7 @@ use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::parallel::DistributedDataParallelKwargs;
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
-use crate::state::{PartialState, StateOptions};
+use crate::state::{LeaveSignal, PartialState, StateOptions};
 use crate::{Error, Result};
 
 /// How prepared loaders divide their batches.
@@ -71,6 +71,7 @@ pub struct AcceleratorBuilder {
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
     project: ProjectConfiguration,
+    leave_signals: Vec<LeaveSignal>,
 }
 
 impl Default for AcceleratorBuilder {
@@ -87,6 +88,7 @@ impl Default for AcceleratorBuilder {
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
             project: ProjectConfiguration::default(),
+            leave_signals: vec![LeaveSignal::Terminate],
         }
     }
 }
@@ -220,6 +222,14 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// On which signals the job leaves, once the program asks
+    /// [`should_leave`](Accelerator::should_leave); SIGTERM if not changed.
+    #[must_use]
+    pub fn leave_on(mut self, signals: impl IntoIterator<Item = LeaveSignal>) -> Self {
+        self.leave_signals = signals.into_iter().collect();
+        self
+    }
+
     /// Makes the accelerator.
     ///
     /// # Collective
@@ -254,6 +264,7 @@ impl AcceleratorBuilder {
                 project: Project::new(self.project),
                 models: RefCell::default(),
                 trigger: Cell::default(),
+                leave_signals: self.leave_signals,
             }),
         })
     }

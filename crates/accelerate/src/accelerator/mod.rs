@@ -6,6 +6,7 @@ mod checkpointing;
 mod clip;
 mod data;
 mod join;
+mod leaving;
 mod local_sgd;
 mod memory;
 mod metrics;
@@ -30,11 +31,12 @@ use crate::gradient_state::GradientState;
 use crate::optim::LearningRates;
 use crate::parallel::{self, DataParallel, DistributedDataParallelKwargs};
 use crate::precision::Precision;
-use crate::state::{DistributedType, PartialState};
+use crate::state::{DistributedType, LeaveSignal, PartialState};
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
 pub use clip::ClippedParameters;
+pub use leaving::LEFT_EARLY;
 pub use prepare::{Preparable, Prepare};
 pub use prepared_model::PreparedModel;
 
@@ -99,6 +101,8 @@ struct Shared {
     project: Project,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
+    /// On which signals the job leaves, once the program asks whether it should.
+    leave_signals: Vec<LeaveSignal>,
 }
 
 impl Accelerator {

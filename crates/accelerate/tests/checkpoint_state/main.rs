@@ -9,5 +9,6 @@ mod broken;
 mod contents;
 mod job;
 mod killed;
+mod leaving;
 mod resume;
 mod streams;
