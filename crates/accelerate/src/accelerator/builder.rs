@@ -16,6 +16,7 @@ use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::parallel::DistributedDataParallelKwargs;
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
+use crate::recording::Recording;
 use crate::state::{LeaveSignal, PartialState, StateOptions};
 use crate::{Error, Result};
 
@@ -247,6 +248,9 @@ impl AcceleratorBuilder {
         };
         let state = PartialState::with_options(&self.state)?;
         memory::keep_for_next_step(state.device(), &environment)?;
+        if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
+            gradient_state.progress().record(recording);
+        }
         Ok(Accelerator {
             shared: Rc::new(Shared {
                 precision: Precision::new(precision, state.device(), self.precision)?,

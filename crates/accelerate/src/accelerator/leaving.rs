@@ -56,6 +56,11 @@ impl Accelerator {
         if !self.sync_gradients() {
             return Ok(false);
         }
+        if let Some(recording) = shared.gradient_state.progress().recording()
+            && recording.leaves_here()
+        {
+            return Ok(true);
+        }
         shared.state.leaves_here()
     }
 

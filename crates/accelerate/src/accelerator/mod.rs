@@ -178,6 +178,7 @@ impl Accelerator {
     /// for. A rank without them learns it at its next forward pass.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        self.gradient_state().progress().record_loss(loss, false)?;
         let steps = self.gradient_state().num_steps().get();
         let loss = match i64::try_from(steps) {
             Ok(1) => loss.shallow_clone(),

@@ -36,6 +36,9 @@ impl<M: Module> PreparedModel<M> {
         }
         let handle = Rc::new(ModelHandle::new(&prepared.model, prepared.gradients.id()));
         shared.registry.add_model(&handle);
+        if let Some(recording) = shared.gradient_state.progress().recording() {
+            recording.add_model(&handle);
+        }
         prepared.handle = Some(handle);
         Ok(prepared)
     }

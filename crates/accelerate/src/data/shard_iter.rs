@@ -69,6 +69,7 @@ where
             passed_over: done.saturating_add(skipped.saturating_mul(per_step)),
             number: (done / per_step).saturating_add(skipped),
             draw_now: resumed.is_some() || follows_rank_0,
+            notes_indices: self.options.progress.recording().is_some(),
         };
         handed_out.set(start.passed_over);
         // Rank 0 itself moves on, as a process by itself would.
@@ -138,6 +139,14 @@ where
             .map(|batch| self.shard.place(batch))
     }
 
+    fn recorded(&self, batch: C::Batch) -> Result<C::Batch> {
+        if let Some(scope) = self.scope.as_ref().filter(|scope| scope.is_recorded()) {
+            let indices = self.batches.as_ref().and_then(DataLoaderIter::next_indices);
+            scope.record(&batch, self.shard.position.epoch.get(), indices)?;
+        }
+        Ok(batch)
+    }
+
     fn finish(&mut self, complete: bool) {
         self.batches = None;
         if self.scope.take().is_none() {
@@ -194,7 +203,7 @@ where
         }
         let step = self.shard.position.batches_per_step.get();
         self.handed_out.set(self.handed_out.get() + step);
-        Some(current)
+        Some(current.and_then(|batch| self.recorded(batch)))
     }
 }
 
