@@ -6,9 +6,11 @@
 //! | [`failure`] | how a program ends |
 //! | [`images`] | labelled images, and how they become batches |
 //! | [`progress`] | bars that show how far an epoch is |
+//! | [`running`] | being ended early, and going on later |
 #![forbid(unsafe_code)]
 
 pub mod curves;
 pub mod failure;
 pub mod images;
 pub mod progress;
+pub mod running;

@@ -1,6 +1,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use accelerate_examples::running::Running;
 use accelerate_models::gpt2::GPT2Config;
 use clap::Parser;
 
@@ -65,6 +66,8 @@ pub(crate) struct Arguments {
     /// How many tokens are made up; none where 0.
     #[arg(long, default_value_t = 64)]
     pub(crate) sample_tokens: i64,
+    #[command(flatten)]
+    pub(crate) running: Running,
 }
 
 impl Arguments {

@@ -3,6 +3,7 @@
 //! ```text
 //! clm --data FOLDER                                   # 1 process
 //! accelerate launch --cpu --num_processes 2 clm ...   # N processes
+//! clm --project-dir FOLDER                            # ended early it saves there; again, it goes on
 //! ```
 //!
 //! Without `--data` it reads the books that `cargo xtask setup` fetched.

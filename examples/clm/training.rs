@@ -6,7 +6,7 @@ use std::time::Instant;
 use accelerate::data::{Collate, DataLoader};
 use accelerate::nn::{Factory, Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, cosine_schedule_with_warmup};
-use accelerate::{Accelerator, tch::Tensor};
+use accelerate::tch::Tensor;
 use accelerate_examples::curves::Curves;
 use accelerate_examples::progress::bar_of_machine;
 use accelerate_models::PretrainedModel;
@@ -24,7 +24,7 @@ const WARMUP_PART: u64 = 20;
 /// Trains, evaluates and makes up text as the arguments say.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     start_log();
-    let accelerator = Accelerator::new()?;
+    let accelerator = arguments.running.accelerator()?;
     let texts = corpus::read(&arguments.data)?;
     let (tokenizer, end) = corpus::tokenizer(&texts, arguments, &accelerator)?;
     let blocks = corpus::pack(&texts, &tokenizer, end, arguments)?;
@@ -53,25 +53,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     )?;
     let batches = loader(blocks.training, arguments, true)?;
     let held_out = loader(blocks.held_out, arguments, false)?;
-    // The prepared schedule moves once per rank at each step: it is as long as the unprepared loader.
-    let total = batches.len() as u64 * arguments.epochs;
+    // The prepared schedule moves once per rank at each update: it is as long as the unprepared loader,
+    // divided by the batches of an update.
+    let accumulated = accelerator.gradient_accumulation_steps().get();
+    let total = batches.len().div_ceil(accumulated) as u64 * arguments.epochs;
     let scheduler = cosine_schedule_with_warmup(&optimizer, total / WARMUP_PART, total, 0.5);
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
 
+    accelerator.resume()?;
     let mut history = History::default();
-    for epoch in 1..=arguments.epochs {
+    for epoch in batches.iteration() + 1..=arguments.epochs {
         let name = format!("epoch {epoch}/{}", arguments.epochs);
         let bar = bar_of_machine(&accelerator, name, batches.len());
         let (start, before) = (Instant::now(), history.training.len());
         for batch in &batches {
             let ids = batch?;
+            let update = accelerator.accumulate(&model)?;
             let loss = loss_of(&model, &ids)?;
             accelerator.backward(&loss)?;
             accelerator.clip_grad_norm(model.parameters(), arguments.max_grad_norm)?;
             optimizer.step()?;
             scheduler.step()?;
             optimizer.zero_grad()?;
+            drop(update);
 
             history.step(loss.f_double_value(&[])?);
             bar.set_message(format!("loss {:.3}", history.last()));
@@ -82,6 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
             {
                 break;
             }
+            accelerator.leave_when_asked()?;
         }
         bar.finish();
         let loss = evaluation::loss(&accelerator, &model, &held_out)?;
@@ -141,6 +147,7 @@ fn loader(
         .batch_size(arguments.batch_size.get())
         .shuffle(shuffle)
         .collate(Stacked)
+        .num_workers(1)
         .build()
 }
 

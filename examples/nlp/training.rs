@@ -7,6 +7,7 @@ use std::time::Instant;
 use accelerate::nn::{Forward, Module};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
 use accelerate::{Accelerator, tch::Tensor};
+use accelerate_examples::running::Running;
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,10 +23,10 @@ type BoxError = Box<dyn Error>;
 const WARMUP: f64 = 0.1;
 
 /// Trains and evaluates as the arguments say.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
+pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxError> {
     start_log();
     let (training, held_out) = snippets::read(&arguments.data, arguments.held_out.get())?;
-    let accelerator = Accelerator::new()?;
+    let accelerator = running.accelerator()?;
     let source = arguments.model.fetch_together(accelerator.state())?;
     let (tokenizer, config) = model_folder::read(&source, arguments)?;
     tch::manual_seed(arguments.seed);
@@ -50,8 +51,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     };
     let batches = loader::shuffled(training, arguments, collate.clone())?;
     let held_out = loader::in_order(held_out, arguments, collate)?;
-    // The prepared schedule moves once per rank at each step: it is as long as the unprepared loader.
-    let total = batches.len() as u64 * arguments.epochs;
+    // The prepared schedule moves once per rank at each update: it is as long as the unprepared loader,
+    // divided by the batches of an update.
+    let accumulated = accelerator.gradient_accumulation_steps().get();
+    let total = batches.len().div_ceil(accumulated) as u64 * arguments.epochs;
     let scheduler = linear_schedule_with_warmup(&optimizer, warmup(total), total);
 
     let (model, mut optimizer, batches, held_out, mut scheduler) =
@@ -64,16 +67,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     {
         output::prepare(folder)?;
     }
+    accelerator.resume()?;
     let mut measurement = Measurement::start();
-    for epoch in 0..arguments.epochs {
+    for epoch in batches.iteration()..arguments.epochs {
         let bar = progress(&accelerator, batches.len(), epoch, arguments.epochs);
         let start = Instant::now();
         for (step, batch) in (1u64..).zip(&batches) {
+            let update = accelerator.accumulate(&model)?;
             let loss = loss_of(&model, batch?)?;
             accelerator.backward(&loss)?;
             optimizer.step()?;
             scheduler.step()?;
             optimizer.zero_grad()?;
+            drop(update);
 
             let loss = loss.f_double_value(&[])?;
             measurement.step(loss);
@@ -88,6 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
                 bar.finish();
                 return finish(&accelerator, arguments, measurement);
             }
+            accelerator.leave_when_asked()?;
         }
         bar.finish();
         let scores = evaluate(&accelerator, &model, &held_out)?;

@@ -21,6 +21,7 @@ mod setup;
 mod step;
 mod test;
 mod unsafe_rule;
+mod verify_resume;
 mod workspace;
 
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ enum Task {
     Parity,
     /// Run the same job with the original and with ours, in turns, and print the ratios.
     BenchPeers(bench::Options),
+    /// Stop the examples in the middle, start them again, and compare with runs that never stopped.
+    VerifyResume,
     /// Compile and link everything, NCCL included, against a CUDA libtorch; needs no GPU.
     CheckCuda,
 }
@@ -79,6 +82,7 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Demo => demo::run(&workspace),
         Task::Parity => parity::run(&workspace),
         Task::BenchPeers(options) => bench::run(&workspace, &options),
+        Task::VerifyResume => verify_resume::run(&workspace),
         Task::CheckCuda => check_cuda::run(&workspace),
     }
 }

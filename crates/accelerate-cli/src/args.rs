@@ -23,6 +23,7 @@ use crate::{
     launch::streams::Streams,
     manual::{CompletionsArgs, ManArgs},
     self_test::TestArgs,
+    verify_resume::VerifyResumeArgs,
 };
 
 #[derive(Debug, Parser)]
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Launch(Box<LaunchArgs>),
     /// Try out everything the library does between processes, stage by stage
     Test(TestArgs),
+    /// Stop a program, start it again, and compare what it does with an uninterrupted run
+    VerifyResume(VerifyResumeArgs),
     /// Convert a config file for FSDP 1 into one for FSDP 2
     ToFsdp2(ToFsdp2Args),
     /// Write the completions of a shell to standard output

@@ -3,10 +3,11 @@
 //! It links no tensor library and answers in milliseconds. Data goes to stdout, everything that is
 //! said to a person to stderr. Exit codes: 0 success, 1 an error of the user or of a process, 2 a
 //! wrong command line, 70 an error of this program; `launch` passes on the code of the first process
-//! that failed.
+//! that failed, and 75 where all of them saved and left because they were asked to end.
 #![forbid(unsafe_code)]
 
 mod args;
+mod child;
 mod config_command;
 mod configuration;
 mod environment_report;
@@ -17,6 +18,7 @@ mod machine;
 mod manual;
 mod report;
 mod self_test;
+mod verify_resume;
 
 use std::{env, error::Error as StdError, ffi::OsString, process::ExitCode};
 
@@ -44,6 +46,7 @@ fn run(command: Command) -> ExitCode {
         Command::ToFsdp2(args) => finish(config_command::to_fsdp2::run(&args), |error| {
             error.exit_code()
         }),
+        Command::VerifyResume(args) => finish(verify_resume::run(&args), |error| error.exit_code()),
         Command::Completions(args) => manual::completions(&args, args::command()),
         Command::Man(args) => finish(manual::man(&args, args::command()), |_| ExitCode::FAILURE),
     }

@@ -4,7 +4,6 @@
 //! [`program`] finds it, or the test script of an installed Python package. It is started by
 //! this executable's own `launch`, so that a configuration means the same here and there.
 
-mod child;
 mod error;
 mod program;
 mod python;
@@ -18,7 +17,7 @@ use clap::Args;
 
 pub(crate) use error::SelfTestError;
 
-use crate::{launch::Exit, report};
+use crate::{child, launch::Exit, report};
 
 /// What was typed after `accelerate test`.
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@
 //! | [`zero`] | checkpoints of DeepSpeed: weights from the partitions of all ranks |
 //! | [`sharded`] | weights in several safetensors files of limited size: writing |
 //! | [`offload`] | folders of offloaded weights |
+//! | [`step_records`] | what a training did, step by step, for comparing |
 //! | [`atomic_file`] | files that are whole or absent |
 //!
 //! Nothing is copied on the way in: a file is mapped into memory and a tensor is a range of
@@ -55,6 +56,7 @@ pub mod offload;
 mod pickle;
 pub mod safetensors;
 pub mod sharded;
+pub mod step_records;
 mod strided;
 pub mod tensor;
 pub mod torch;

@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod config;
 pub mod env;
 mod error;
+mod exit_code;
 mod hint;
 pub mod launch;
 mod precision;
@@ -26,5 +27,6 @@ pub mod settings;
 pub mod topology;
 
 pub use error::{Contradiction, Error, Result, Setting};
+pub use exit_code::LEFT_EARLY;
 pub use hint::Hint;
 pub use precision::MixedPrecision;

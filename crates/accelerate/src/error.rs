@@ -195,6 +195,22 @@ pub enum Error {
         /// The rank that failed.
         rank: usize,
     },
+    /// The job was asked to end, and its ranks do not agree where.
+    #[error(
+        "the ranks were asked to leave and cannot agree where: {why}; the job goes on from its last \
+         checkpoint when it is started again"
+    )]
+    NoDeparture {
+        /// What keeps them.
+        why: String,
+    },
+    /// The system does not let signals be noticed.
+    #[error("cannot notice the signals that ask this process to end")]
+    Signals {
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// No batch size fits into memory.
     #[error(
         "no executable batch size found: started at {starting} and came below {floor}; \

@@ -20,6 +20,7 @@ pub mod optim;
 pub mod parallel;
 pub mod precision;
 pub mod random;
+mod recording;
 mod registry;
 pub mod state;
 pub mod tree;

@@ -13,4 +13,5 @@ mod nlp_job;
 mod nlp_plain;
 mod process;
 mod seq2seq;
+mod verify_resume;
 mod workplace;

@@ -112,6 +112,11 @@ impl Workplace {
             .args(flags)
     }
 
+    /// The comparison of a resumed program with an uninterrupted one, still without its words.
+    pub(crate) fn verify_resume(&self) -> Program {
+        Program::new(launcher(), &self.path("logs")).args(["verify-resume"])
+    }
+
     /// Changes the configuration of the model.
     pub(crate) fn set_config(&self, key: &str, value: Value) {
         let path = self.path("model/config.json");

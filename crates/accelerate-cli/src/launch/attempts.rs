@@ -172,7 +172,8 @@ impl Loop<'_> {
             };
             let mut ended = attempt(&plan, number, &mut |failure| self.rounds.failed(failure))?;
             let elsewhere = self.rounds.finish(&call, &ended)?;
-            if let (Some(description), Outcome::Success) = (elsewhere, &ended.outcome) {
+            let went_well = matches!(ended.outcome, Outcome::Success | Outcome::Left);
+            if let (Some(description), true) = (elsewhere, went_well) {
                 ended.outcome = Outcome::PeerFailed { description };
             }
             let again = self.may_start_again(&ended);

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use accelerate_plan::LEFT_EARLY;
 use serde_json::Value;
 
 use super::{
@@ -55,6 +56,9 @@ impl fmt::Display for FirstFailure {
 pub(crate) enum Outcome {
     /// Every rank returned 0.
     Success,
+    /// Every rank returned 0 or [`LEFT_EARLY`], and one at least this: the job was asked to end and
+    /// has saved where it stands.
+    Left,
     /// A rank of this machine was the first to fail.
     Failed {
         /// Index in [`Ended::ranks`].
@@ -119,7 +123,11 @@ impl Ended {
             attempt: attempt.number,
             started: attempt.started,
             ended: SystemTime::now(),
-            outcome: with_earliest_cause(outcome, &ranks),
+            outcome: if left(&outcome, &ranks) {
+                Outcome::Left
+            } else {
+                with_earliest_cause(outcome, &ranks)
+            },
             world_size: attempt.world_size,
             ranks,
             survivors,
@@ -133,6 +141,7 @@ impl Ended {
     pub(crate) fn exit_code(&self) -> u8 {
         match self.outcome {
             Outcome::Success => 0,
+            Outcome::Left => LEFT_EARLY,
             Outcome::Failed { exit, .. } => exit.code(),
             Outcome::PeerFailed { .. } => 1,
             Outcome::Interrupted { signal } => Exit::Signal(signal).code(),
@@ -179,6 +188,14 @@ impl RankEnd {
         let said = self.reported.as_ref().and_then(|said| said.timestamp);
         Some(said.unwrap_or(noticed.as_secs()))
     }
+}
+
+/// Whether the ranks saved and left because somebody asked for it, be it through this launcher.
+fn left(outcome: &Outcome, ranks: &[RankEnd]) -> bool {
+    let may_be = matches!(outcome, Outcome::Success | Outcome::Interrupted { .. });
+    let exits = || ranks.iter().map(|rank| rank.end.map(|end| end.exit));
+    let fine = |exit| matches!(exit, Some(Exit::Code(0 | LEFT_EARLY)));
+    may_be && exits().all(fine) && exits().any(|exit| exit == Some(Exit::Code(LEFT_EARLY)))
 }
 
 /// A rank may fail later than another and yet be noticed first. Where programs say when they failed,
@@ -270,6 +287,27 @@ mod tests {
             with_earliest_cause(Outcome::Success, &ranks(None, Some(1))),
             Outcome::Success
         );
+    }
+
+    #[test]
+    fn ranks_that_left_early_did_not_fail() {
+        let asked = Outcome::Interrupted { signal: 15 };
+        let ended = |codes: [u8; 2]| {
+            let ranks = [
+                rank(0, Exit::Code(codes[0]), None),
+                rank(1, Exit::Code(codes[1]), None),
+            ];
+            (left(&asked, &ranks), left(&Outcome::Success, &ranks))
+        };
+        assert_eq!(ended([75, 75]), (true, true));
+        assert_eq!(ended([0, 75]), (true, true));
+        assert_eq!(ended([0, 0]), (false, false));
+        assert_eq!(ended([75, 1]), (false, false));
+        let killed = [
+            rank(0, Exit::Code(75), None),
+            rank(1, Exit::Signal(9), None),
+        ];
+        assert!(!left(&asked, &killed));
     }
 
     #[test]

@@ -187,6 +187,7 @@ impl<'a> RankReport<'a> {
 fn name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Success => "success",
+        Outcome::Left => "left_early",
         Outcome::Failed { .. } => "failed",
         Outcome::PeerFailed { .. } => "peer_failed",
         Outcome::Interrupted { .. } => "interrupted",
@@ -196,7 +197,7 @@ fn name(outcome: &Outcome) -> &'static str {
 
 fn detail(outcome: &Outcome) -> Option<String> {
     match outcome {
-        Outcome::Success | Outcome::Failed { .. } => None,
+        Outcome::Success | Outcome::Left | Outcome::Failed { .. } => None,
         Outcome::PeerFailed { description } => Some(description.clone()),
         Outcome::Interrupted { signal } => Some(signals::name(*signal)),
         Outcome::TimedOut { limit } => Some(format!("{} s", limit.as_secs_f64())),

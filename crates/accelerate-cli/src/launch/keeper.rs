@@ -38,6 +38,10 @@ use crate::report;
 /// Pause between two attempts to kill what is left.
 pub(crate) const KILL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Within this time a second order to stop is taken for the first one: a cluster manager signals
+/// every process of a job, and the launcher passes on what it gets.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// Runs as the keeper of one rank.
 pub(crate) fn run(order: &Order) -> ExitCode {
     match keep(order) {
@@ -174,7 +178,7 @@ fn receive(notices: &mpsc::Receiver<Notice>, deadline: Option<Instant>) -> Optio
 /// How far the end of the tree has come.
 enum Stop {
     NotAsked,
-    Asked { kill_at: Instant },
+    Asked { since: Instant, kill_at: Instant },
     Killing { again_at: Instant },
 }
 
@@ -182,7 +186,7 @@ impl Stop {
     fn deadline(&self) -> Option<Instant> {
         match self {
             Self::NotAsked => None,
-            Self::Asked { kill_at: at } | Self::Killing { again_at: at } => Some(*at),
+            Self::Asked { kill_at: at, .. } | Self::Killing { again_at: at } => Some(*at),
         }
     }
 
@@ -191,10 +195,13 @@ impl Stop {
         match self {
             Self::NotAsked => {
                 tree::signal_all(tree::below_us(&HashSet::new()), Signal::TERM);
+                let since = Instant::now();
                 *self = Self::Asked {
-                    kill_at: Instant::now() + grace,
+                    since,
+                    kill_at: since + grace,
                 };
             }
+            Self::Asked { since, .. } if since.elapsed() < ECHO => {}
             Self::Asked { .. } | Self::Killing { .. } => self.kill(),
         }
     }

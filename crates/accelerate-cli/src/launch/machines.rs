@@ -179,7 +179,7 @@ impl Rounds for Machines {
         };
         let _watch = InterruptWatch::start(call, self.interrupt.clone());
         match &ended.outcome {
-            Outcome::Success => match nodes.exit_barrier(EXIT_BARRIER) {
+            Outcome::Success | Outcome::Left => match nodes.exit_barrier(EXIT_BARRIER) {
                 Barrier::Passed | Barrier::TimedOut | Barrier::Interrupted => {
                     self.leave();
                     Ok(None)

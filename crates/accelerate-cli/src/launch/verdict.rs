@@ -1,6 +1,6 @@
 //! How a job ended, told to a person.
 
-use accelerate_plan::launch::Program;
+use accelerate_plan::{LEFT_EARLY, launch::Program};
 use signal_hook::consts::{SIGABRT, SIGBUS, SIGILL, SIGKILL, SIGSEGV};
 
 use super::{
@@ -41,6 +41,10 @@ fn describe(ended: &Ended, program: &Program, every_rank: bool) -> String {
     let is_before_start = ended.ranks.is_empty();
     let mut text = match &ended.outcome {
         Outcome::Success => String::new(),
+        Outcome::Left => format!(
+            "note: `{name}` was asked to end: it saved where it stands and left with exit code \
+             {LEFT_EARLY}; started again it goes on from there\n"
+        ),
         Outcome::Interrupted { signal } if is_before_start => format!(
             "error: stopped by {} while waiting for the other machines\n",
             signals::name(*signal)
@@ -66,7 +70,7 @@ fn describe(ended: &Ended, program: &Program, every_rank: bool) -> String {
         }
         Outcome::Failed { index, exit } => describe_failure(ended, name, *index, *exit),
     };
-    if every_rank && ended.outcome != Outcome::Success {
+    if every_rank && !matches!(ended.outcome, Outcome::Success | Outcome::Left) {
         text += &other_ranks(ended);
     }
     if let Some(hint) = hint(ended) {
@@ -187,7 +191,13 @@ fn hint(ended: &Ended) -> Option<String> {
             ));
         }
         (Outcome::Failed { exit, .. }, _) => hint_for(*exit)?,
-        (Outcome::Success | Outcome::Interrupted { .. } | Outcome::PeerFailed { .. }, _) => {
+        (
+            Outcome::Success
+            | Outcome::Left
+            | Outcome::Interrupted { .. }
+            | Outcome::PeerFailed { .. },
+            _,
+        ) => {
             return None;
         }
     };

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use accelerate_plan::LEFT_EARLY;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
@@ -47,6 +48,7 @@ pub(crate) fn watch(
     let mut watch = Watch {
         keepers: attempt.ranks.iter().map(|rank| rank.keeper).collect(),
         cause: None,
+        left: None,
         keyboard: None,
         phase: Phase::Running,
         told: false,
@@ -68,6 +70,8 @@ struct Watch<'a> {
     keepers: HashSet<Pid>,
     /// Why the attempt ends, unless everything succeeds. The first cause stays.
     cause: Option<Outcome>,
+    /// When the first rank saved and left because somebody asked the program to end.
+    left: Option<Instant>,
     /// The last signal that a key sent to the program and to us.
     keyboard: Option<(i32, Instant)>,
     phase: Phase,
@@ -204,6 +208,11 @@ impl Watch<'_> {
         if exit == Exit::Code(0) {
             return;
         }
+        if exit == Exit::Code(LEFT_EARLY) {
+            // The others leave at the same step, by themselves.
+            self.left.get_or_insert_with(Instant::now);
+            return;
+        }
         let failure = FirstFailure {
             rank: rank.rank,
             exit,
@@ -280,7 +289,11 @@ impl Watch<'_> {
 
     fn next_deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running => self.supervisor.stop.deadline(),
+            Phase::Running => {
+                let left = self.left.map(|left| left + self.supervisor.handling.grace);
+                let deadlines = [self.supervisor.stop.deadline(), left];
+                deadlines.into_iter().flatten().min()
+            }
             Phase::GivenUp => None,
             Phase::Aborted { since } | Phase::Asked { since } => {
                 let kill_at = since + self.supervisor.handling.grace;
@@ -297,6 +310,14 @@ impl Watch<'_> {
     fn deadline_passed(&mut self) {
         let handling = self.supervisor.handling;
         match self.phase {
+            // A rank left, and others did not follow.
+            Phase::Running
+                if self
+                    .left
+                    .is_some_and(|left| left.elapsed() >= handling.grace) =>
+            {
+                self.ask();
+            }
             Phase::Running => {
                 if let Some(limit) = handling.time_limit {
                     self.time_is_up(limit);
@@ -330,7 +351,10 @@ impl Watch<'_> {
             Some(Outcome::PeerFailed { .. }) => "another machine failed".to_owned(),
             Some(Outcome::Interrupted { signal }) => format!("{} arrived", signals::name(*signal)),
             Some(Outcome::TimedOut { .. }) => "the time is up".to_owned(),
-            Some(Outcome::Success) | None => "all ranks have ended".to_owned(),
+            None if self.left.is_some() && !self.all_ranks_ended() => {
+                "a rank has saved and left".to_owned()
+            }
+            Some(Outcome::Success | Outcome::Left) | None => "all ranks have ended".to_owned(),
         };
         let waiting = tree::below_us(&self.keepers).len();
         let grace = self.supervisor.handling.grace;

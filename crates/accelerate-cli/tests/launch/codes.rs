@@ -275,3 +275,42 @@ fn the_first_rank_may_read_a_pipe_and_the_others_read_nothing() {
         .run();
     assert_eq!(done.lines(), ["0=data", "1="]);
 }
+
+#[test]
+fn a_job_that_saved_and_left_has_not_failed() {
+    let folder = Folder::new();
+    let script = folder.script("rank", "sleep 0.0$RANK; exit 75");
+    let report = folder.path("report.json");
+    let done = folder
+        .launch()
+        .args(["--num_processes", "2", "--max_restarts", "2", "--report"])
+        .args([&report, &script])
+        .run();
+    done.assert_code(75);
+    assert!(
+        done.stderr
+            .contains("note: `rank` was asked to end: it saved")
+            && !done.stderr.contains("error"),
+        "{}",
+        done.stderr
+    );
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.contains(r#""outcome": "left_early""#), "{report}");
+}
+
+#[test]
+fn ranks_that_do_not_follow_one_that_left_are_ended_after_the_grace_period() {
+    let folder = Folder::new();
+    let script = folder.script("rank", r#"test "$RANK" = 0 && exit 75; exec sleep 600"#);
+    let done = folder
+        .launch()
+        .args(["--num_processes", "2", "--grace_period", "0.3"])
+        .args([script])
+        .run();
+    done.assert_code(143);
+    assert!(
+        done.stderr.contains("failed on rank 1 of 2"),
+        "{}",
+        done.stderr
+    );
+}

@@ -114,6 +114,40 @@ fn polite_ranks_end_within_the_grace_period_by_themselves() {
 }
 
 #[test]
+fn a_program_that_saves_when_it_is_asked_to_end_leaves_in_peace() {
+    let folder = Folder::new();
+    let body = r#"
+        trap 'sleep 0.2; exit 75' TERM
+        echo $$ >> pids
+        while :; do sleep 0.01; done"#;
+    let running = start(&folder, body, "50");
+    let pids = folder.pids("pids", 2);
+    // A cluster manager may signal everything there is, and the launcher passes on what it gets.
+    running.signal(Signal::TERM);
+    for pid in with_parent_of(&pids) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let done = running.wait();
+    done.assert_code(75);
+    assert!(
+        done.stderr.contains("started again it goes on"),
+        "{}",
+        done.stderr
+    );
+    wait_until_gone(&pids);
+}
+
+/// The keepers of these programs.
+fn with_parent_of(pids: &[Pid]) -> Vec<Pid> {
+    let parent = |pid: &Pid| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        let behind_name = stat.rsplit_once(')')?.1;
+        Pid::from_raw(behind_name.split_whitespace().nth(1)?.parse().ok()?)
+    };
+    pids.iter().filter_map(parent).collect()
+}
+
+#[test]
 fn a_second_signal_does_not_wait_for_the_grace_period() {
     let folder = Folder::new();
     let running = start(&folder, STUBBORN, "1000");

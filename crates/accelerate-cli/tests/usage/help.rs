@@ -4,12 +4,13 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 8] = [
+const SUBCOMMANDS: [&str; 9] = [
     "config",
     "estimate-memory",
     "env",
     "launch",
     "test",
+    "verify-resume",
     "to-fsdp2",
     "completions",
     "man",

@@ -238,6 +238,12 @@ variables! {
     /// Whether NCCL must not use InfiniBand.
     NCCL_IB_DISABLE: String = "NCCL_IB_DISABLE", TEXT, None, Launcher, Kept;
 
+    // Comparing a training with one that was interrupted (`accelerate verify-resume`).
+    /// Folder into which each process writes what it did at each step of an optimizer.
+    RECORD_STEPS: String = "ACCELERATE_RECORD_STEPS", TEXT, None, Launcher, Kept;
+    /// Step of an optimizer behind which a program that records its steps leaves, as if it were asked to.
+    LEAVE_AT_STEP: NonZeroUsize = "ACCELERATE_LEAVE_AT_STEP", COUNT, None, Launcher, Kept;
+
     // What the launcher itself looks at.
     /// Python interpreter for programs written in Python.
     PYTHON_EXEC: String = "PYTHON_EXEC", TEXT, None, User, Kept;

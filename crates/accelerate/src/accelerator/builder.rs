@@ -16,8 +16,9 @@ use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::parallel::DistributedDataParallelKwargs;
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
+use crate::recording::Recording;
 use crate::registry::Registry;
-use crate::state::{PartialState, StateOptions};
+use crate::state::{LeaveSignal, PartialState, StateOptions};
 use crate::{Error, Result};
 
 /// How prepared loaders divide their batches.
@@ -72,6 +73,7 @@ pub struct AcceleratorBuilder {
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
     project: ProjectConfiguration,
+    leave_signals: Vec<LeaveSignal>,
 }
 
 impl Default for AcceleratorBuilder {
@@ -88,6 +90,7 @@ impl Default for AcceleratorBuilder {
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
             project: ProjectConfiguration::default(),
+            leave_signals: vec![LeaveSignal::Terminate],
         }
     }
 }
@@ -221,6 +224,14 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// On which signals the job leaves, once the program asks
+    /// [`should_leave`](Accelerator::should_leave); SIGTERM if not changed.
+    #[must_use]
+    pub fn leave_on(mut self, signals: impl IntoIterator<Item = LeaveSignal>) -> Self {
+        self.leave_signals = signals.into_iter().collect();
+        self
+    }
+
     /// Makes the accelerator.
     ///
     /// # Collective
@@ -238,6 +249,9 @@ impl AcceleratorBuilder {
         };
         let state = PartialState::with_options(&self.state)?;
         memory::keep_for_next_step(state.device(), &environment)?;
+        if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
+            gradient_state.progress().record(recording);
+        }
         Ok(Accelerator {
             shared: Rc::new(Shared {
                 precision: Precision::new(precision, state.device(), self.precision)?,
@@ -254,6 +268,7 @@ impl AcceleratorBuilder {
                 state_hooks: StateHooks::default(),
                 saves: BackgroundSaves::default(),
                 trigger: Cell::default(),
+                leave_signals: self.leave_signals,
             }),
         })
     }

@@ -162,10 +162,10 @@ impl Accelerator {
     /// Goes on from a saved state: from `input_dir`, or else from the newest whole checkpoint of
     /// the project.
     ///
-    /// Call it after everything is prepared, in the same order as when it was saved. On one rank
-    /// and on two the job goes on bit for bit; on more, sums over ranks may be taken in another
-    /// order in the first step. A job of another number of ranks can load it too, between jobs of
-    /// several ranks with their loaders: the data goes on in the same order. Where the loaders
+    /// Call it after everything is prepared, in the same order as when it was saved. With as
+    /// many ranks the job goes on bit for bit, unless a hook compresses the gradients on their way.
+    /// A job of another number of ranks can load it too: the data goes on
+    /// in the same order, and generators that no rank saved stay as they are. Where the loaders
     /// stood is restored if the configuration has `use_stateful_dataloader`; else skip
     /// what was trained on with [`skip_first_batches`](Self::skip_first_batches).
     ///
@@ -212,7 +212,7 @@ impl Accelerator {
         self.shared.project.iteration()
     }
 
-    fn training_state(&self) -> TrainingState<'_> {
+    pub(super) fn training_state(&self) -> TrainingState<'_> {
         let shared = &self.shared;
         TrainingState {
             state: &shared.state,

@@ -6,6 +6,7 @@ mod checkpointing;
 mod clip;
 mod data;
 mod join;
+mod leaving;
 mod local_sgd;
 mod memory;
 mod metrics;
@@ -31,11 +32,12 @@ use crate::optim::LearningRates;
 use crate::parallel::{self, DistributedDataParallelKwargs};
 use crate::precision::Precision;
 use crate::registry::Registry;
-use crate::state::{DistributedType, PartialState};
+use crate::state::{DistributedType, LeaveSignal, PartialState};
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
 pub use clip::ClippedParameters;
+pub use leaving::LEFT_EARLY;
 pub use prepare::{Preparable, Prepare};
 pub use prepared_model::PreparedModel;
 
@@ -96,6 +98,8 @@ struct Shared {
     saves: BackgroundSaves,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
+    /// On which signals the job leaves, once the program asks whether it should.
+    leave_signals: Vec<LeaveSignal>,
 }
 
 impl Accelerator {
@@ -171,6 +175,7 @@ impl Accelerator {
     /// for. A rank without them learns it at its next forward pass.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        self.gradient_state().progress().record_loss(loss, false)?;
         let steps = self.gradient_state().num_steps().get();
         let loss = match i64::try_from(steps) {
             Ok(1) => loss.shallow_clone(),

@@ -38,6 +38,9 @@ impl<M: Module> PreparedModel<M> {
             prepared.gradients.clone(),
         ));
         shared.registry.models.add(Rc::downgrade(&handle));
+        if let Some(recording) = shared.gradient_state.progress().recording() {
+            recording.add_model(&handle);
+        }
         prepared.handle = Some(handle);
         Ok(prepared)
     }

@@ -138,6 +138,7 @@ impl AccumulationScope {
         let state = &self.context.gradient_state;
         let items = items.into_count(loss_sum.device())?;
         state.tallies().add(&self.set, loss_sum, &items)?;
+        state.progress().record_loss(loss_sum, true)?;
         let scaled = match &self.context.scaler {
             Some(scaler) => scaler.scale(loss_sum)?,
             None => loss_sum.shallow_clone(),

@@ -15,6 +15,7 @@ mod copies;
 mod dtype;
 mod files;
 mod folder;
+mod gradient_order;
 mod gradients;
 mod hashed_file;
 mod load;

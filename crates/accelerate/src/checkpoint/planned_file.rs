@@ -1,10 +1,12 @@
 //! One file of a checkpoint before it is written.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use accelerate_formats::{Metadata, TorchWriter, Value};
 
 use super::copies::CopyBuffers;
+use super::folder::io;
 use super::hashed_file;
 use super::manifest::ManifestFile;
 use super::torch_state::TorchState;
@@ -26,6 +28,8 @@ pub(super) enum Content {
     TorchWeights(WeightSet),
     /// A value as a file of `torch.save`, with the tensors that were described in it.
     Torch(TorchState, Value),
+    /// Anything else.
+    Bytes(Vec<u8>),
 }
 
 impl PlannedFile {
@@ -52,18 +56,24 @@ impl PlannedFile {
                 weights.tensors_mut().try_for_each(&mut copy)
             }
             Content::Torch(state, _) => state.tensors_mut().iter_mut().try_for_each(&mut copy),
+            Content::Bytes(_) => Ok(()),
         }
     }
 
     /// Writes the file into `folder`, down to the disk.
     fn write(&self, folder: &Path) -> Result<ManifestFile> {
-        let (file, digest) = hashed_file::begin(folder, &self.name)?;
+        let (mut file, digest) = hashed_file::begin(folder, &self.name)?;
         match &self.content {
             Content::Safetensors(weights) => {
                 weights.write_safetensors(file, &Metadata::default())?;
             }
             Content::TorchWeights(weights) => weights.write_torch(file)?,
             Content::Torch(state, value) => state.write(TorchWriter::into_file(file, value)?)?,
+            Content::Bytes(bytes) => {
+                let written = file.write_all(bytes);
+                written.map_err(|source| io("write", &folder.join(&self.name), source))?;
+                file.commit()?;
+            }
         }
         Ok(digest.describe(&self.name))
     }

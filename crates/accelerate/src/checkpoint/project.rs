@@ -134,6 +134,17 @@ impl Project {
 
     /// The checkpoint to load, and those that were passed over on the way to it.
     ///
+    /// Whether no checkpoint was ever named automatically here.
+    ///
+    /// # Errors
+    /// As for [`source`](Self::source) without a folder.
+    pub(crate) fn has_none(&self) -> Result<bool> {
+        let folder = self.automatic().ok_or(Error::NoCheckpointFolder {
+            argument: "input_dir",
+        })?;
+        Ok(numbered(&folder)?.is_empty())
+    }
+
     /// A folder that is asked for is taken or refused. Without one it is the newest whole one whose
     /// number is not above `at_most`.
     ///

@@ -50,6 +50,7 @@ impl TrainingState<'_> {
         let (found, skipped) = self.find(input_dir)?;
         let loaded = self.load_from(&found);
         let warnings = together(self.state, loaded)?;
+        self.arrange_buckets(&found.path, found.num_processes)?;
         for warning in &warnings {
             tracing::warn!(
                 path = %found.path.display(),
@@ -66,6 +67,19 @@ impl TrainingState<'_> {
             skipped,
             warnings,
         })
+    }
+
+    /// Loads the newest whole checkpoint of the project, all ranks together, if there is any.
+    pub(crate) fn load_if_any(&self) -> Result<Option<LoadedState>> {
+        self.saves.wait();
+        let sharing = Sharing::of(self.state, self.project.configuration.save_on_each_node)?;
+        let looked = sharing.is_main().then(|| self.project.has_none());
+        let nothing = together(self.state, looked.transpose())?.unwrap_or(true);
+        let nothing = gather_object(self.state, vec![nothing])?;
+        if nothing.iter().all(|&nothing| nothing) {
+            return Ok(None);
+        }
+        self.load(None).map(Some)
     }
 
     /// The ranks that make folders look, and all ranks take what they found.

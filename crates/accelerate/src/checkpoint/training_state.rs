@@ -69,6 +69,7 @@ impl TrainingState<'_> {
             }
             self.plan_states(&mut files)?;
             self.plan_custom(&mut files)?;
+            self.plan_gradient_order(&mut files)?;
         }
         self.plan_positions(&mut files)?;
         files.push(random_state::plan(

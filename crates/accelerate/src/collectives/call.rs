@@ -106,6 +106,12 @@ impl CallLog {
         call
     }
 
+    /// How many calls have begun.
+    pub(crate) fn count(&self) -> u64 {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.count
+    }
+
     /// The call is over, one way or the other.
     pub(crate) fn leave(&self, call: Call) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,7 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use accelerate_torch::Generator;
@@ -87,15 +90,23 @@ where
 
     /// Starts an epoch at a place of one's choice.
     pub(super) fn iter_from(&self, start: Start) -> DataLoaderIter<'_, D, C> {
+        let drawn = start.notes_indices.then(Drawn::default);
         let reader = self
-            .reader(start)
+            .reader(start, drawn.clone())
             .unwrap_or_else(|error| Reader::Failed(Some(error)));
-        DataLoaderIter { reader }
+        DataLoaderIter { reader, drawn }
     }
 
-    fn reader(&self, start: Start) -> Result<Reader<'_, D, C>> {
+    fn reader(&self, start: Start, drawn: Option<Drawn>) -> Result<Reader<'_, D, C>> {
         let base_seed = self.base_seed()?;
         let mut batches = self.batches.epoch_after(start.passed_over);
+        if let Some(drawn) = drawn {
+            batches = Box::new(batches.inspect(move |batch| {
+                if let Ok(indices) = batch {
+                    drawn.borrow_mut().push_back(indices.clone());
+                }
+            }));
+        }
         if start.draw_now {
             let first = batches.next();
             batches = Box::new(first.into_iter().chain(batches).fuse());
@@ -163,7 +174,12 @@ pub(super) struct Start {
     pub(super) number: usize,
     /// Whether the first batch of indices, and so the seed of the order, is drawn at once.
     pub(super) draw_now: bool,
+    /// Whether the loop can say which samples a batch has.
+    pub(super) notes_indices: bool,
 }
+
+/// The batches of indices that were drawn and not asked for yet, in order.
+type Drawn = Rc<RefCell<VecDeque<Vec<usize>>>>;
 
 /// The batches of one epoch of a [`DataLoader`].
 pub struct DataLoaderIter<'a, D: Dataset, C: Collate<D::Item>>
@@ -171,6 +187,17 @@ where
     C::Batch: 'static,
 {
     reader: Reader<'a, D, C>,
+    drawn: Option<Drawn>,
+}
+
+impl<D: Dataset, C: Collate<D::Item>> DataLoaderIter<'_, D, C>
+where
+    C::Batch: 'static,
+{
+    /// The samples of the next batch whose samples were not asked for yet, if they are noted.
+    pub(super) fn next_indices(&self) -> Option<Vec<usize>> {
+        self.drawn.as_ref()?.borrow_mut().pop_front()
+    }
 }
 
 enum Reader<'a, D: Dataset, C: Collate<D::Item>>

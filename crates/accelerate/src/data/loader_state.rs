@@ -128,16 +128,16 @@ pub(super) struct GeneratorStates {
 }
 
 impl GeneratorStates {
-    /// What does not fit the generators that are here, by name: the sampler's, or the data
-    /// set's, and the loader's.
-    pub(super) fn mismatches(&self, own: [(&str, Option<&Generator>); 2]) -> Result<Vec<String>> {
+    /// What does not fit, by name and whether there is a generator here: the sampler's, or the
+    /// data set's, and the loader's.
+    pub(super) fn mismatches(&self, own: [(&str, bool); 2]) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         for ((name, own), saved) in own.into_iter().zip([&self.sampler, &self.loader]) {
-            if own.is_some() != saved.is_some() {
+            if own != saved.is_some() {
                 let text = |there: bool| if there { "one" } else { "none" };
                 problems.push(format!(
                     "expected {} generator of the {name}, found {}",
-                    text(own.is_some()),
+                    text(own),
                     text(saved.is_some())
                 ));
             }

@@ -23,6 +23,7 @@ mod length_grouped_sampler;
 mod loader;
 mod loader_control;
 mod loader_state;
+mod own_generator;
 mod progress;
 mod random_sampler;
 mod rng_type;

@@ -1,5 +1,11 @@
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+
+use tch::Tensor;
+
+use crate::Result;
+use crate::recording::{HandedOut, Recording};
+use crate::tree::Tree;
 
 /// Where the loops over prepared loaders stand: a shared handle.
 ///
@@ -10,6 +16,8 @@ use std::rc::Rc;
 pub struct LoaderProgress {
     loops: Rc<RefCell<Vec<Loop>>>,
     next_id: Rc<Cell<u64>>,
+    /// What is done with the batches, where somebody wants to know.
+    recording: Rc<OnceCell<Recording>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +71,25 @@ impl LoaderProgress {
         }
     }
 
+    /// Records from now on what loops hand out.
+    pub(crate) fn record(&self, recording: Recording) {
+        // The first one stays.
+        let _ = self.recording.set(recording);
+    }
+
+    pub(crate) fn recording(&self) -> Option<&Recording> {
+        self.recording.get()
+    }
+
+    /// Records a loss, a mean or a sum over samples, of the batches that are being worked on.
+    pub(crate) fn record_loss(&self, loss: &Tensor, is_sum: bool) -> Result<()> {
+        let Some(recording) = self.recording() else {
+            return Ok(());
+        };
+        let loops = self.loops.borrow();
+        recording.loss(loss, is_sum, |id| loops.iter().any(|open| open.id == id))
+    }
+
     fn active(&self) -> Option<Loop> {
         self.loops.borrow().last().copied()
     }
@@ -86,6 +113,33 @@ impl LoaderScope {
 }
 
 impl LoaderScope {
+    /// Whether batches are recorded.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.progress.recording().is_some()
+    }
+
+    /// Records a batch that is handed out, where somebody wants to know.
+    pub(super) fn record(
+        &self,
+        batch: &dyn Tree,
+        epoch: u64,
+        indices: Option<Vec<usize>>,
+    ) -> Result<()> {
+        let Some(recording) = self.progress.recording() else {
+            return Ok(());
+        };
+        let loops = self.progress.loops.borrow();
+        let own = loops.iter().find(|entry| entry.id == self.id);
+        let at_end = own.filter(|own| own.end_of_dataloader);
+        let out = HandedOut {
+            of_loop: self.id,
+            epoch,
+            indices,
+            remainder: at_end.and_then(|own| own.remainder),
+        };
+        recording.batch(batch, out)
+    }
+
     /// Says how many samples of the last global batch are no repetition, see
     /// [`LoaderProgress::remainder`], for loops that learn it at their end.
     pub fn set_remainder(&self, remainder: Option<usize>) {

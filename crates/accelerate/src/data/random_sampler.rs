@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use accelerate_torch::Generator;
 
+use super::own_generator::OwnGenerator;
 use super::sampler::{Indices, Sampler};
 use crate::{Error, Result};
 
@@ -25,7 +26,7 @@ pub struct RandomSampler {
     len: NonZeroUsize,
     num_samples: usize,
     replacement: bool,
-    generator: Option<Arc<Generator>>,
+    generator: OwnGenerator,
 }
 
 impl RandomSampler {
@@ -39,14 +40,14 @@ impl RandomSampler {
             len,
             num_samples: len.get(),
             replacement: false,
-            generator: None,
+            generator: OwnGenerator::default(),
         })
     }
 
     /// Uses `generator` for every epoch.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<Arc<Generator>>) -> Self {
-        self.generator = Some(generator.into());
+        self.generator = OwnGenerator::given(generator.into());
         self
     }
 
@@ -106,21 +107,26 @@ impl Sampler for RandomSampler {
     }
 
     fn epoch(&self) -> Indices<'_> {
-        self.epoch_with(move || match &self.generator {
+        self.epoch_with(move || match self.generator.get() {
             Some(own) => Ok(Source::Shared(own)),
             None => Ok(Source::Epoch(fresh_generator()?)),
         })
     }
 
     fn generator(&self) -> Option<&Generator> {
-        self.generator.as_deref()
+        self.generator.get()
     }
 
     fn own_generator(&mut self) -> Result<()> {
-        if self.generator.is_none() {
-            self.generator = Some(Arc::new(fresh_generator()?));
-        }
-        Ok(())
+        self.generator.or_fresh()
+    }
+
+    fn may_choose_generator(&self) -> bool {
+        self.generator.may_change()
+    }
+
+    fn choose_generator(&self, own: bool) -> Result<()> {
+        self.generator.choose(own)
     }
 
     fn as_random(&mut self) -> Option<&mut RandomSampler> {
@@ -134,7 +140,7 @@ impl fmt::Debug for RandomSampler {
             .field("len", &self.len)
             .field("num_samples", &self.num_samples)
             .field("replacement", &self.replacement)
-            .field("own_generator", &self.generator.is_some())
+            .field("own_generator", &self.generator.get().is_some())
             .finish()
     }
 }

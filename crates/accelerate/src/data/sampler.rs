@@ -49,6 +49,24 @@ pub trait Sampler {
         Ok(())
     }
 
+    /// Whether [`choose_generator`](Self::choose_generator) has an effect: not where the program
+    /// gave a generator, and not where nothing is drawn.
+    fn may_choose_generator(&self) -> bool {
+        false
+    }
+
+    /// Draws from a generator of its own from now on (`own`), or from libtorch's global one.
+    ///
+    /// By this a program that goes on with another number of ranks keeps its order: one process
+    /// draws from the global generator, several draw from one of their own. The state of a new
+    /// generator is set after.
+    ///
+    /// # Errors
+    /// Those of making a generator.
+    fn choose_generator(&self, _own: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// The random sampler that this is, if it is one: preparing a loader may put a
     /// seedable one in its place.
     fn as_random(&mut self) -> Option<&mut RandomSampler> {

@@ -12,7 +12,9 @@ use super::collate::Collate;
 use super::dataset::Dataset;
 use super::loader::DataLoader;
 use super::loader_control::LoaderControl;
-use super::loader_state::{DataLoaderState, LoaderShape, with_global};
+use super::loader_state::{
+    DataLoaderState, GeneratorState, GeneratorStates, LoaderShape, with_global,
+};
 use super::random_sampler::SeedableRandomSampler;
 use super::shard_options::ShardOptions;
 use super::shard_position::ShardPosition;
@@ -185,9 +187,11 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
     /// Makes the next loop go on with the batch behind those that `state` counts.
     ///
     /// The number of workers and of ranks may be another one than where the state was
-    /// taken. The epoch's end, its remainder and the epochs that follow are those of the
-    /// uninterrupted program, provided that libtorch's global generator is restored too
-    /// where a loader has no generator of its own.
+    /// taken, also one. The epoch's end, its remainder and the epochs that follow are those of
+    /// the uninterrupted program, provided that libtorch's global generator is restored too
+    /// where a loader has no generator of its own. A process by itself draws each epoch from the
+    /// global generator: several ranks that go on from it draw from rank 0's, so that the epochs
+    /// that follow are its own as long as rank 0 draws from it what the process would.
     ///
     /// # Collective
     /// Every rank calls this with its own state, or one rank's.
@@ -231,6 +235,27 @@ impl<D: Dataset, C: Collate<D::Item>> DataLoaderShard<D, C> {
         };
         sync(generator)?;
         sampler.generator_synchronized()
+    }
+
+    /// Whether several ranks draw one order from rank 0's global generator: those of a job that
+    /// went on from a process by itself.
+    pub(super) fn draws_from_rank_0(&self) -> bool {
+        self.options.sync_generator.is_some()
+            && self.position.sampler().is_some_and(|sampler| {
+                sampler.may_choose_generator() && sampler.generator().is_none()
+            })
+    }
+
+    /// What the next epoch is drawn from, with rank 0's global generator.
+    pub(super) fn generators_of_rank_0(&self) -> Result<GeneratorStates> {
+        let mut states = self.position.generators(true)?;
+        if let (Some(sync), Some(own)) = (&self.options.sync_generator, &states.global) {
+            let rank_0 = Generator::new(0)?;
+            own.restore(&rank_0)?;
+            sync(&rank_0)?;
+            states.global = Some(GeneratorState::of(&rank_0)?);
+        }
+        Ok(states)
     }
 
     pub(super) fn place(&self, batch: Result<C::Batch>) -> Result<C::Batch> {

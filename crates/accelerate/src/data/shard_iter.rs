@@ -59,17 +59,23 @@ where
         position.batches.set_epoch(position.epoch.get());
 
         let per_step = position.batches_per_step.get();
+        let follows_rank_0 = resumed.is_none() && self.draws_from_rank_0();
         let (done, drawn_from) = match &resumed {
             Some(state) => (state.batches, state.generators.clone()),
+            None if follows_rank_0 => (0, self.generators_of_rank_0()?),
             None => (0, position.generators(true)?),
         };
         let start = Start {
             passed_over: done.saturating_add(skipped.saturating_mul(per_step)),
             number: (done / per_step).saturating_add(skipped),
-            draw_now: resumed.is_some(),
+            draw_now: resumed.is_some() || follows_rank_0,
+            notes_indices: self.options.progress.recording().is_some(),
         };
         handed_out.set(start.passed_over);
-        let global = drawn_from.global.as_ref().filter(|_| start.draw_now);
+        // Rank 0 itself moves on, as a process by itself would.
+        let own_draws = follows_rank_0 && self.options.process_index == 0;
+        let global = drawn_from.global.as_ref();
+        let global = global.filter(|_| start.draw_now && !own_draws);
         let batches = with_global(global, || self.loader.iter_from(start))?;
         position.loaded.replace(None);
         position.running.replace(Some(RunningLoop {
@@ -133,6 +139,14 @@ where
             .map(|batch| self.shard.place(batch))
     }
 
+    fn recorded(&self, batch: C::Batch) -> Result<C::Batch> {
+        if let Some(scope) = self.scope.as_ref().filter(|scope| scope.is_recorded()) {
+            let indices = self.batches.as_ref().and_then(DataLoaderIter::next_indices);
+            scope.record(&batch, self.shard.position.epoch.get(), indices)?;
+        }
+        Ok(batch)
+    }
+
     fn finish(&mut self, complete: bool) {
         self.batches = None;
         if self.scope.take().is_none() {
@@ -189,7 +203,7 @@ where
         }
         let step = self.shard.position.batches_per_step.get();
         self.handed_out.set(self.handed_out.get() + step);
-        Some(current)
+        Some(current.and_then(|batch| self.recorded(batch)))
     }
 }
 

@@ -76,6 +76,9 @@ impl ShardPosition {
     }
 
     pub(super) fn restore(&self, states: &GeneratorStates) -> Result<()> {
+        if let Some(sampler) = self.sampler() {
+            sampler.choose_generator(states.sampler.is_some())?;
+        }
         if let (Some(own), Some(state)) = (self.loader_generator(), &states.loader) {
             state.restore(own)?;
         }
@@ -90,9 +93,14 @@ impl ShardPosition {
 
     fn mismatches(&self, state: &DataLoaderState) -> Result<Vec<String>> {
         let mut problems = self.shape.differences(state.shape);
+        let has_generator = match self.sampler() {
+            // It takes what it is given.
+            Some(sampler) if sampler.may_choose_generator() => state.generators.sampler.is_some(),
+            _ => self.sampler_generator().is_some(),
+        };
         let own = [
-            ("sampler", self.sampler_generator()),
-            ("loader", self.loader_generator()),
+            ("sampler", has_generator),
+            ("loader", self.loader_generator().is_some()),
         ];
         problems.extend(state.generators.mismatches(own)?);
         if state.stream.is_some() {

@@ -112,6 +112,7 @@ rest_of_loader!(DataLoader, DataLoaderIter, |skipped| Start {
     passed_over: skipped,
     number: skipped,
     draw_now: false,
+    notes_indices: false,
 });
 rest_of_loader!(DataLoaderShard, DataLoaderShardIter, std::convert::identity);
 

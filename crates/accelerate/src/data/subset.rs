@@ -4,7 +4,8 @@ use std::sync::Arc;
 use accelerate_torch::Generator;
 
 use super::dataset::Dataset;
-use super::random_sampler::{fresh_generator, to_i64};
+use super::own_generator::OwnGenerator;
+use super::random_sampler::to_i64;
 use super::sampler::{Indices, Sampler};
 use super::weighted_sampler::whole_epoch;
 use crate::{Error, Result};
@@ -64,7 +65,7 @@ impl<D: Dataset> Dataset for Subset<D> {
 #[derive(Clone)]
 pub struct SubsetRandomSampler {
     indices: Vec<usize>,
-    generator: Option<Arc<Generator>>,
+    generator: OwnGenerator,
 }
 
 impl SubsetRandomSampler {
@@ -73,20 +74,20 @@ impl SubsetRandomSampler {
     pub fn new(indices: Vec<usize>) -> Self {
         Self {
             indices,
-            generator: None,
+            generator: OwnGenerator::default(),
         }
     }
 
     /// Uses `generator` for every epoch instead of libtorch's global one.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<Arc<Generator>>) -> Self {
-        self.generator = Some(generator.into());
+        self.generator = OwnGenerator::given(generator.into());
         self
     }
 
     fn draw(&self) -> Result<Vec<i64>> {
         let len = to_i64(self.indices.len())?;
-        let order = match &self.generator {
+        let order = match self.generator.get() {
             Some(own) => own.randperm(len)?,
             None => Generator::default_cpu()?.randperm(len)?,
         };
@@ -104,14 +105,19 @@ impl Sampler for SubsetRandomSampler {
     }
 
     fn generator(&self) -> Option<&Generator> {
-        self.generator.as_deref()
+        self.generator.get()
     }
 
     fn own_generator(&mut self) -> Result<()> {
-        if self.generator.is_none() {
-            self.generator = Some(Arc::new(fresh_generator()?));
-        }
-        Ok(())
+        self.generator.or_fresh()
+    }
+
+    fn may_choose_generator(&self) -> bool {
+        self.generator.may_change()
+    }
+
+    fn choose_generator(&self, own: bool) -> Result<()> {
+        self.generator.choose(own)
     }
 }
 
@@ -119,7 +125,7 @@ impl fmt::Debug for SubsetRandomSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SubsetRandomSampler")
             .field("len", &self.indices.len())
-            .field("own_generator", &self.generator.is_some())
+            .field("own_generator", &self.generator.get().is_some())
             .finish()
     }
 }

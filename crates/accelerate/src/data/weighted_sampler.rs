@@ -5,7 +5,8 @@ use std::sync::Arc;
 use accelerate_torch::Generator;
 use tch::Tensor;
 
-use super::random_sampler::{fresh_generator, to_i64};
+use super::own_generator::OwnGenerator;
+use super::random_sampler::to_i64;
 use super::sampler::{Indices, Sampler};
 use crate::{Error, Result};
 
@@ -31,7 +32,7 @@ pub struct WeightedRandomSampler {
     weights: Vec<f64>,
     num_samples: NonZeroUsize,
     replacement: bool,
-    generator: Option<Arc<Generator>>,
+    generator: OwnGenerator,
 }
 
 impl WeightedRandomSampler {
@@ -59,7 +60,7 @@ impl WeightedRandomSampler {
             weights: weights.to_vec(),
             num_samples,
             replacement: true,
-            generator: None,
+            generator: OwnGenerator::default(),
         })
     }
 
@@ -85,14 +86,14 @@ impl WeightedRandomSampler {
     /// Uses `generator` for every epoch instead of libtorch's global one.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<Arc<Generator>>) -> Self {
-        self.generator = Some(generator.into());
+        self.generator = OwnGenerator::given(generator.into());
         self
     }
 
     fn draw(&self) -> Result<Vec<i64>> {
         let weights = Tensor::f_from_slice(&self.weights)?;
         let samples = to_i64(self.num_samples.get())?;
-        let drawn = match &self.generator {
+        let drawn = match self.generator.get() {
             Some(own) => own.multinomial(&weights, samples, self.replacement)?,
             None => Generator::default_cpu()?.multinomial(&weights, samples, self.replacement)?,
         };
@@ -118,14 +119,19 @@ impl Sampler for WeightedRandomSampler {
     }
 
     fn generator(&self) -> Option<&Generator> {
-        self.generator.as_deref()
+        self.generator.get()
     }
 
     fn own_generator(&mut self) -> Result<()> {
-        if self.generator.is_none() {
-            self.generator = Some(Arc::new(fresh_generator()?));
-        }
-        Ok(())
+        self.generator.or_fresh()
+    }
+
+    fn may_choose_generator(&self) -> bool {
+        self.generator.may_change()
+    }
+
+    fn choose_generator(&self, own: bool) -> Result<()> {
+        self.generator.choose(own)
     }
 }
 
@@ -135,7 +141,7 @@ impl fmt::Debug for WeightedRandomSampler {
             .field("len", &self.weights.len())
             .field("num_samples", &self.num_samples)
             .field("replacement", &self.replacement)
-            .field("own_generator", &self.generator.is_some())
+            .field("own_generator", &self.generator.get().is_some())
             .finish()
     }
 }

@@ -98,12 +98,17 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
         if !self.gradient_state.sync_gradients() {
             return Ok(());
         }
-        let Some(scaler) = &self.scaler else {
-            return self.inner.borrow_mut().step();
-        };
-        let stepped = scaler.step_and_update(&mut *self.inner.borrow_mut())?;
-        self.groups.learning_rates().set_skipped(!stepped);
-        Ok(())
+        match &self.scaler {
+            None => self.inner.borrow_mut().step()?,
+            Some(scaler) => {
+                let stepped = scaler.step_and_update(&mut *self.inner.borrow_mut())?;
+                self.groups.learning_rates().set_skipped(!stepped);
+            }
+        }
+        match self.gradient_state.progress().recording() {
+            Some(recording) => recording.step(&*self.inner.borrow(), self.scaler.as_ref()),
+            None => Ok(()),
+        }
     }
 
     fn zero_grad(&mut self) -> Result<()> {

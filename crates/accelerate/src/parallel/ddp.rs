@@ -2,10 +2,11 @@
 
 mod agreement;
 mod join;
+mod order;
 mod passes;
 mod unused;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,6 +114,8 @@ pub struct DataParallel {
     awaits_backward: Cell<bool>,
     /// What this model does inside a join of uneven inputs.
     join: Cell<join::Role>,
+    /// In which order gradients came first.
+    order: RefCell<order::Order>,
 }
 
 impl DataParallel {
@@ -179,6 +182,7 @@ impl DataParallel {
             held: Cell::new(false),
             awaits_backward: Cell::new(false),
             join: Cell::default(),
+            order: RefCell::default(),
         };
         model.send_from(0)?;
         Ok(Rc::new(model))
@@ -210,6 +214,7 @@ impl DataParallel {
             });
         }
         self.pass("forward", |_| {
+            self.note_order()?;
             self.reducer.rebuild_buckets()?;
             Ok(self.reducer.prepare_for_backward(&[])?)
         })?;
@@ -277,6 +282,7 @@ impl Hook for DataParallel {
         }
         self.pass("forward", |_| {
             if syncs {
+                self.note_order()?;
                 self.reducer.prepare_for_forward()?;
             }
             self.say_active()?;

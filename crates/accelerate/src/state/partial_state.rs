@@ -10,6 +10,7 @@ use accelerate_torch::{
 };
 use tch::Device;
 
+use super::departure::{Departure, SharedDeparture};
 use super::presence::Presence;
 use super::{DistributedType, tear_down};
 use crate::collectives::CallLog;
@@ -50,6 +51,10 @@ struct Shared {
     /// Answers the other ranks when they ask whether this one is still there.
     _presence: Option<Presence>,
     leaving: AtomicBool,
+    /// Where the ranks leave when one of them is asked to end.
+    departure: SharedDeparture,
+    /// Whether a thread waits for signals that ask to end.
+    attending: AtomicBool,
     debug: bool,
     calls: Arc<CallLog>,
 }
@@ -147,7 +152,9 @@ impl PartialState {
         let store_server = store_server(env)?;
         let topology = topology.unwrap_or_else(Topology::alone);
         let calls = Arc::<CallLog>::default();
-        let connected = connect(&topology, device, store_server, &options, &calls)?;
+        let departure = SharedDeparture::default();
+        let asked = (&calls, &departure);
+        let connected = connect(&topology, device, store_server, &options, asked)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 topology,
@@ -157,6 +164,8 @@ impl PartialState {
                 store_server,
                 _presence: connected.presence,
                 leaving: AtomicBool::new(false),
+                departure,
+                attending: AtomicBool::new(false),
                 debug,
                 calls,
             }),
@@ -229,6 +238,22 @@ impl PartialState {
     /// Marks the end of communication; answers whether it was not marked before.
     pub(super) fn begin_to_leave(&self) -> bool {
         !self.shared.leaving.swap(true, Ordering::AcqRel)
+    }
+
+    /// Where the ranks leave when one of them is asked to end.
+    pub(super) fn departure(&self) -> &Departure {
+        &self.shared.departure
+    }
+
+    /// Marks that signals are waited for; answers whether it was not marked before.
+    pub(super) fn begin_to_attend(&self) -> bool {
+        !self.shared.attending.swap(true, Ordering::AcqRel)
+    }
+
+    /// This state for a thread that does not keep it alive.
+    pub(super) fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade().map(|shared| Self { shared })
     }
 
     /// Whether ranks compare what they do before each collective (`ACCELERATE_DEBUG_MODE`).
@@ -312,7 +337,7 @@ fn connect(
     device: Device,
     server: StoreServer,
     options: &StateOptions,
-    calls: &Arc<CallLog>,
+    (calls, departure): (&Arc<CallLog>, &SharedDeparture),
 ) -> Result<Connected> {
     if topology.world_size() == 1 {
         return Ok(Connected {
@@ -344,8 +369,11 @@ fn connect(
     };
     let mut presence = None;
     let group = rendezvous.join_greeting(&group_options, report_waiting, |store| {
-        let (calls, at) = (Arc::clone(calls), (&*rendezvous.host, rendezvous.port));
-        presence = Presence::announce(store, rendezvous.rank, at, move || calls.note());
+        let (calls, departure) = (Arc::clone(calls), Arc::clone(departure));
+        let at = (&*rendezvous.host, rendezvous.port);
+        presence = Presence::announce(store, rendezvous.rank, at, move |request| {
+            departure.answer(request).unwrap_or_else(|| calls.note())
+        });
         Ok(())
     })?;
     Ok(Connected {

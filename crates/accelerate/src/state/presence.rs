@@ -6,7 +6,7 @@
 //! ended refuses at once, one that is stopped does not answer, and one that lives also
 //! says what it did last, to whoever knows the word that it left in the store.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 const WORD: Duration = Duration::from_millis(500);
 /// The longest word.
 const LINE: usize = 64;
+/// What is asked for where a process is to say what it did last.
+pub(super) const CALLS: &str = "calls";
+/// The longest request.
+const REQUEST: u64 = 512;
 /// The longest news.
 const NEWS: u64 = 1 << 16;
 /// How many processes are asked at the same time.
@@ -38,17 +42,17 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Begins to answer, and tells the job where. `host` is the host of the store; `news` is
-    /// what this process says of itself.
+    /// Begins to answer, and tells the job where. `host` is the host of the store; `answers` are
+    /// what this process says when it is asked for something.
     ///
     /// Without it everything works as well, but a rank that is gone is not named.
     pub(super) fn announce(
         store: &Store,
         rank: usize,
         (host, port): (&str, u16),
-        news: impl Fn() -> Vec<u8> + Send + 'static,
+        answers: impl Fn(&str) -> Vec<u8> + Send + 'static,
     ) -> Option<Self> {
-        match Self::start(store, rank, (host, port), news) {
+        match Self::start(store, rank, (host, port), answers) {
             Ok(presence) => Some(presence),
             Err(error) => {
                 tracing::debug!(%error, "this process cannot be asked whether it is still there");
@@ -61,7 +65,7 @@ impl Presence {
         store: &Store,
         rank: usize,
         (host, port): (&str, u16),
-        news: impl Fn() -> Vec<u8> + Send + 'static,
+        answers: impl Fn(&str) -> Vec<u8> + Send + 'static,
     ) -> io::Result<Self> {
         let (bind, published) = reachable_at(host, port)?;
         let listener = TcpListener::bind((bind, 0))?;
@@ -72,7 +76,7 @@ impl Presence {
         let stopped = Arc::clone(&stop);
         thread::Builder::new()
             .name("accelerate-presence".to_owned())
-            .spawn(move || answer(&listener, &word, news, &stopped))?;
+            .spawn(move || answer(&listener, &word, answers, &stopped))?;
         let presence = Self { address, stop };
         store
             .set(&present_key(rank), value.as_bytes())
@@ -94,27 +98,34 @@ impl Drop for Presence {
     }
 }
 
-fn answer(listener: &TcpListener, word: &str, news: impl Fn() -> Vec<u8>, stopped: &AtomicBool) {
+fn answer(
+    listener: &TcpListener,
+    word: &str,
+    answers: impl Fn(&str) -> Vec<u8>,
+    stopped: &AtomicBool,
+) {
     for stream in listener.incoming() {
         if stopped.load(Ordering::Acquire) {
             return;
         }
         match stream {
             // Whoever asks may be gone by now.
-            Ok(stream) => drop(tell(stream, word, &news)),
+            Ok(stream) => drop(tell(stream, word, &answers)),
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-fn tell(mut stream: TcpStream, word: &str, news: impl Fn() -> Vec<u8>) -> io::Result<()> {
+fn tell(mut stream: TcpStream, word: &str, answers: impl Fn(&str) -> Vec<u8>) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER))?;
     stream.set_read_timeout(Some(WORD))?;
     stream.write_all(word.as_bytes())?;
     let mut said = vec![0; word.len()];
     stream.read_exact(&mut said)?;
     if said == word.as_bytes() {
-        stream.write_all(&news())?;
+        let mut request = String::new();
+        BufReader::new((&stream).take(REQUEST)).read_line(&mut request)?;
+        stream.write_all(&answers(request.trim_end()))?;
     }
     Ok(())
 }
@@ -193,12 +204,13 @@ impl Answer {
     }
 }
 
-/// Asks for every rank but `own`.
+/// Asks every rank but `own` for something, in one line.
 pub(super) fn ask_all(
     store: &Store,
     host: &str,
     own: usize,
     world: usize,
+    request: &str,
 ) -> accelerate_torch::Result<Vec<Answer>> {
     let mut known = Vec::new();
     let mut asked = Vec::new();
@@ -215,7 +227,7 @@ pub(super) fn ask_all(
         thread::scope(|scope| {
             let threads: Vec<_> = some
                 .iter()
-                .map(|(rank, value)| (*rank, scope.spawn(|| ask(value, host))))
+                .map(|(rank, value)| (*rank, scope.spawn(|| ask(value, host, request))))
                 .collect();
             let answers = threads.into_iter().map(|(rank, thread)| {
                 let (attendance, news) = thread
@@ -235,7 +247,7 @@ pub(super) fn ask_all(
 }
 
 /// Asks one process, by what it left in the store.
-fn ask(value: &str, store_host: &str) -> (Attendance, Vec<u8>) {
+fn ask(value: &str, store_host: &str, request: &str) -> (Attendance, Vec<u8>) {
     let mut parts = value.split('\n');
     let (Some(host), Some(Ok(port)), Some(word)) = (
         parts.next(),
@@ -256,7 +268,10 @@ fn ask(value: &str, store_host: &str) -> (Attendance, Vec<u8>) {
     match heard {
         Ok((line, stream)) if line == word.as_bytes() => {
             // That it lives is known, whatever comes of the rest.
-            (Attendance::Here, hear(stream, word).unwrap_or_default())
+            (
+                Attendance::Here,
+                hear(stream, word, request).unwrap_or_default(),
+            )
         }
         // Somebody else has the port now.
         Ok(_) => (Attendance::Ended, Vec::new()),
@@ -269,10 +284,10 @@ fn ask(value: &str, store_host: &str) -> (Attendance, Vec<u8>) {
     }
 }
 
-/// The news of a process, told to who knows its word.
-fn hear(mut stream: TcpStream, word: &str) -> io::Result<Vec<u8>> {
+/// The answer of a process, told to who knows its word.
+fn hear(mut stream: TcpStream, word: &str, request: &str) -> io::Result<Vec<u8>> {
     stream.set_write_timeout(Some(ANSWER))?;
-    stream.write_all(word.as_bytes())?;
+    stream.write_all(format!("{word}{request}\n").as_bytes())?;
     let mut news = Vec::new();
     stream.take(NEWS).read_to_end(&mut news)?;
     Ok(news)
@@ -301,9 +316,10 @@ mod tests {
         let port = listener.local_addr()?.port();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || answer(&listener, "word", || vec![7, 8], &stopped));
-        let asked = |word: &str| ask(&format!("127.0.0.1\n{port}\n{word}"), "");
-        assert_eq!(asked("word"), (Attendance::Here, vec![7, 8]));
+        let say = |request: &str| request.as_bytes().to_vec();
+        let thread = thread::spawn(move || answer(&listener, "word", say, &stopped));
+        let asked = |word: &str| ask(&format!("127.0.0.1\n{port}\n{word}"), "", CALLS);
+        assert_eq!(asked("word"), (Attendance::Here, b"calls".to_vec()));
         assert_eq!(asked("draw"), (Attendance::Ended, Vec::new()));
         let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stranger.write_all(b"draw")?;
@@ -314,7 +330,7 @@ mod tests {
         drop(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
         assert!(thread.join().is_ok());
         assert_eq!(asked("word").0, Attendance::Ended);
-        assert_eq!(ask("nonsense", "").0, Attendance::Unknown);
+        assert_eq!(ask("nonsense", "", CALLS).0, Attendance::Unknown);
         Ok(())
     }
 }

@@ -116,7 +116,13 @@ impl PartialState {
     /// Asks every other rank once.
     pub(crate) fn ask_others(&self, group: &ProcessGroup) -> accelerate_torch::Result<Vec<Answer>> {
         let (own, world) = (self.process_index(), self.num_processes());
-        presence::ask_all(group.store(), self.store_host(), own, world)
+        presence::ask_all(
+            group.store(),
+            self.store_host(),
+            own,
+            world,
+            presence::CALLS,
+        )
     }
 }
 

@@ -103,7 +103,7 @@ fn wait_for_others(
         let waited = begin.elapsed();
         if waited >= next_question || waited >= grace {
             next_question = waited + ASK;
-            let Ok(answers) = presence::ask_all(store, host, own, world) else {
+            let Ok(answers) = presence::ask_all(store, host, own, world, presence::CALLS) else {
                 // Rank 0 leaves when all have come, and the store with it.
                 return RollCall::default();
             };

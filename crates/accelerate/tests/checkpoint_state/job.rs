@@ -54,6 +54,9 @@ pub(crate) struct Setup {
     /// The batch size of one rank.
     pub(crate) batch_size: usize,
     pub(crate) dropout: f64,
+    pub(crate) samples: i64,
+    /// How many steps it takes the learning rate to fall to zero.
+    pub(crate) schedule: u64,
 }
 
 impl Default for Setup {
@@ -65,6 +68,8 @@ impl Default for Setup {
             precision: MixedPrecision::No,
             batch_size: 2,
             dropout: 0.25,
+            samples: 25,
+            schedule: 200,
         }
     }
 }
@@ -85,8 +90,6 @@ pub(crate) struct Step {
     pub(crate) lr: u64,
     pub(crate) draw: u64,
 }
-
-const SAMPLES: i64 = 25;
 
 impl Job {
     pub(crate) fn new(folder: &Path, setup: Setup) -> Result<Self> {
@@ -119,8 +122,8 @@ impl Job {
                 ..Default::default()
             },
         )?;
-        let scheduler = linear_schedule_with_warmup(&optimizer, 3, 200);
-        let batches = DataLoader::builder((0..SAMPLES).collect::<Vec<_>>())
+        let scheduler = linear_schedule_with_warmup(&optimizer, 3, setup.schedule);
+        let batches = DataLoader::builder((0..setup.samples).collect::<Vec<_>>())
             .batch_size(setup.batch_size)
             .shuffle(true)
             .num_workers(setup.workers)
@@ -147,6 +150,17 @@ impl Job {
         steps: usize,
         mut after: impl FnMut(&Accelerator, usize) -> Result<()>,
     ) -> Result<Vec<Step>> {
+        self.train_until(steps, |accelerator, done| {
+            after(accelerator, done).map(|()| false)
+        })
+    }
+
+    /// As [`train`](Self::train), until something after a batch says that it is enough.
+    pub(crate) fn train_until(
+        &mut self,
+        steps: usize,
+        mut is_enough: impl FnMut(&Accelerator, usize) -> Result<bool>,
+    ) -> Result<Vec<Step>> {
         let mut done = Vec::new();
         while done.len() < steps {
             for batch in &self.batches {
@@ -160,8 +174,7 @@ impl Job {
                     &samples,
                 )?);
                 drop(scope);
-                after(&self.accelerator, done.len())?;
-                if done.len() == steps {
+                if is_enough(&self.accelerator, done.len())? || done.len() == steps {
                     return Ok(done);
                 }
             }
@@ -187,7 +200,7 @@ impl Job {
     }
 }
 
-fn step(
+pub(crate) fn step(
     accelerator: &Accelerator,
     model: &PreparedModel<Net>,
     optimizer: &mut AcceleratedOptimizer<AdamW>,

@@ -11,6 +11,7 @@ mod contents;
 mod hooks;
 mod job;
 mod killed;
+mod leaving;
 mod nodes;
 mod resume;
 mod save_model;

@@ -382,7 +382,12 @@ impl<S: BatchSource> Iterator for DataLoaderDispatcherIter<'_, S> {
             Ok(Some(batch)) => {
                 let per_step = self.dispatcher.position.batches_per_step;
                 self.handed_out.set(self.handed_out.get() + per_step);
-                Some(Ok(batch))
+                let epoch = self.dispatcher.position.epoch.get();
+                let recorded = match &self.scope {
+                    Some(scope) => scope.record(&batch, epoch, None),
+                    None => Ok(()),
+                };
+                Some(recorded.map(|()| batch))
             }
             Ok(None) => {
                 // Without a step left: it was handed out before.

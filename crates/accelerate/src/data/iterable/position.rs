@@ -111,8 +111,8 @@ impl<D: IterableDataset, C: Collate<D::Item>> StreamPosition<D, C> {
     fn mismatches(&self, state: &DataLoaderState) -> Result<Vec<String>> {
         let mut problems = self.shape.differences(state.shape);
         let own = [
-            ("data set", self.dataset_generator()),
-            ("loader", self.loader.generator.as_deref()),
+            ("data set", self.dataset_generator().is_some()),
+            ("loader", self.loader.generator.is_some()),
         ];
         problems.extend(state.generators.mismatches(own)?);
         let Some(progress) = &state.stream else {

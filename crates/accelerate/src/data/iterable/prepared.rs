@@ -571,7 +571,11 @@ where
             Ahead::Batch(origin, batch) => {
                 self.read_ahead();
                 self.count_out(origin);
-                Some(Ok(batch))
+                let recorded = match &self.scope {
+                    Some(scope) => scope.record(&batch, self.shard.position.epoch.get(), None),
+                    None => Ok(()),
+                };
+                Some(recorded.map(|()| batch))
             }
             Ahead::Failed(error) => {
                 self.finish(false);

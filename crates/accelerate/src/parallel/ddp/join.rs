@@ -87,7 +87,7 @@ impl DataParallel {
     }
 
     /// Does something with parameters that have no gradients; those that they have come back.
-    fn without_gradients(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn without_gradients(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut kept = Vec::with_capacity(self.trained.len());
         for parameter in &self.trained {
             let gradient = autograd::grad(parameter)?;

@@ -20,7 +20,7 @@ use crate::launch::Exit;
 ///
 /// # Errors
 /// If it cannot be started or waited for.
-pub(super) fn run(mut command: Command) -> io::Result<Exit> {
+pub(crate) fn run(mut command: Command) -> io::Result<Exit> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let mut child = command.spawn()?;
     let pid = pid_of(&child)?;

@@ -1,0 +1,40 @@
+//! What a program is told about its run, beside what it computes.
+
+use std::path::PathBuf;
+
+use accelerate::checkpoint::ProjectConfiguration;
+use accelerate::{Accelerator, DataLoaderConfiguration, Result};
+use clap::Args;
+
+/// How a program runs that can be ended early and go on later.
+#[derive(Debug, Clone, Args)]
+pub struct Running {
+    /// Folder for checkpoints: there the job saves where it stands when it is asked to end, and goes
+    /// on from there when it is started again.
+    #[arg(long, value_name = "FOLDER")]
+    pub project_dir: Option<PathBuf>,
+    /// Take the batch size as that of all processes together: the job can then go on with another
+    /// number of them and makes the same steps.
+    #[arg(long)]
+    pub split_batches: bool,
+    /// Compute in float16 on a CPU too, where `--mixed_precision fp16` of the launcher means float32.
+    #[arg(long)]
+    pub fp16_on_cpu: bool,
+}
+
+impl Running {
+    /// An accelerator that saves, with everything else, where its loaders stand.
+    pub fn accelerator(&self) -> Result<Accelerator> {
+        let mut builder = Accelerator::builder()
+            .fp16_on_cpu(self.fp16_on_cpu)
+            .dataloader_config(DataLoaderConfiguration {
+                use_stateful_dataloader: true,
+                split_batches: self.split_batches,
+                ..DataLoaderConfiguration::default()
+            });
+        if let Some(folder) = &self.project_dir {
+            builder = builder.project_config(ProjectConfiguration::automatic(folder));
+        }
+        builder.build()
+    }
+}
