@@ -2,6 +2,7 @@
 
 mod command_line;
 mod measurement;
+mod merge_weights;
 mod report;
 mod training_core;
 
@@ -52,6 +53,12 @@ pub(crate) struct Options {
     /// Measure the parts of a training loop one by one instead.
     #[arg(long, alias = "training_core", conflicts_with = "command_line")]
     training_core: bool,
+    /// Measure how shards of weights are merged instead.
+    #[arg(long, alias = "merge_weights", conflicts_with_all = ["command_line", "training_core"])]
+    merge_weights: bool,
+    /// How large the shards are together, in megabytes, with `--merge-weights`.
+    #[arg(long, default_value_t = merge_weights::MEGABYTES, value_parser = clap::value_parser!(u64).range(1..))]
+    megabytes: u64,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -73,6 +80,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
         (
             Table::TrainingCore,
             training_core::measure(workspace, rounds)?,
+        )
+    } else if options.merge_weights {
+        let rounds = options.rounds.unwrap_or(merge_weights::ROUNDS);
+        (
+            Table::MergeWeights,
+            merge_weights::measure(workspace, rounds, options.megabytes)?,
         )
     } else {
         (Table::Job, job(workspace, options)?)

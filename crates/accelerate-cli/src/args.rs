@@ -23,6 +23,7 @@ use crate::{
     launch::streams::Streams,
     manual::{CompletionsArgs, ManArgs},
     self_test::TestArgs,
+    weights::{convert::ConvertArgs, diff::DiffArgs, inspect::InspectArgs, merge::MergeArgs},
 };
 
 #[derive(Debug, Parser)]
@@ -46,6 +47,14 @@ pub(crate) enum Command {
     Env(EnvArgs),
     /// Start a program on one or more processes, on this machine or on several
     Launch(Box<LaunchArgs>),
+    /// Put the weights that several processes saved in shards together
+    MergeWeights(MergeArgs),
+    /// Convert weights: safetensors, torch files, distributed checkpoints; other types, other shards
+    Convert(ConvertArgs),
+    /// Show what is in a file or folder of weights, without loading it
+    Inspect(InspectArgs),
+    /// Compare two checkpoints tensor by tensor
+    Diff(DiffArgs),
     /// Try out everything the library does between processes, stage by stage
     Test(TestArgs),
     /// Convert a config file for FSDP 1 into one for FSDP 2
@@ -302,5 +311,10 @@ mod tests {
     fn the_name_of_the_link_chooses_the_subcommand() {
         let words = ["/usr/bin/accelerate-launch", "prog"].map(OsString::from);
         assert!(matches!(parse(words.to_vec()), Ok(Command::Launch(_))));
+        let words = ["accelerate-merge-weights", "in", "out"].map(OsString::from);
+        assert!(matches!(
+            parse(words.to_vec()),
+            Ok(Command::MergeWeights(_))
+        ));
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Table {
     CommandLine,
     /// The parts of a training loop.
     TrainingCore,
+    /// Merging of sharded weights.
+    MergeWeights,
 }
 
 impl Table {
@@ -27,6 +29,7 @@ impl Table {
             Self::Job => "bench-peers",
             Self::CommandLine => "bench-peers --command-line",
             Self::TrainingCore => "bench-peers --training-core",
+            Self::MergeWeights => "bench-peers --merge-weights",
         };
         (
             format!("<!-- {name}: begin -->"),

@@ -4,11 +4,15 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 8] = [
+const SUBCOMMANDS: [&str; 12] = [
     "config",
     "estimate-memory",
     "env",
     "launch",
+    "merge-weights",
+    "convert",
+    "inspect",
+    "diff",
     "test",
     "to-fsdp2",
     "completions",
