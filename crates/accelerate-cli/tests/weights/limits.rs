@@ -12,9 +12,9 @@ use std::{
 use crate::{checkpoints::names, command::Folder};
 
 /// The size of the largest tensor.
-const TENSOR_BYTES: usize = 24 << 20;
-/// The most private memory: far below one tensor, let alone the two that are allowed.
-const MOST_BYTES: u64 = 20 << 20;
+const TENSOR_BYTES: usize = 8 << 20;
+/// The most private memory: less than one tensor, let alone the two that are allowed.
+const MOST_BYTES: u64 = 6 << 20;
 
 /// A safetensors file of two large tensors, written in steps.
 fn large(path: &Path) {
