@@ -3,6 +3,7 @@
 mod checkpoint;
 mod command_line;
 mod measurement;
+mod merge_weights;
 mod models;
 mod numbers;
 mod parts;
@@ -46,6 +47,7 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("subject").multiple(false).args(["command_line", "training_core", "models", "checkpoint", "merge_weights"]))]
 pub(crate) struct Options {
     /// How often each side runs [default: 3, 10 for the command line, 5 for the training core, 3 for models].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -54,17 +56,20 @@ pub(crate) struct Options {
     #[arg(long, alias = "command_line")]
     command_line: bool,
     /// Measure the parts of a training loop one by one instead.
-    #[arg(long, alias = "training_core", conflicts_with = "command_line")]
+    #[arg(long, alias = "training_core")]
     training_core: bool,
     /// Measure models one by one instead: training steps, generation, start.
-    #[arg(long, conflicts_with_all = ["command_line", "training_core"])]
+    #[arg(long)]
     models: bool,
     /// Measure saving and loading the state of a training instead.
-    #[arg(long, conflicts_with_all = ["command_line", "training_core"])]
+    #[arg(long)]
     checkpoint: bool,
-    /// How many megabytes of weights and moments are saved.
-    #[arg(long, default_value_t = 2400, requires = "checkpoint", value_parser = clap::value_parser!(u32).range(1..))]
-    megabytes: u32,
+    /// Measure how shards of weights are merged instead.
+    #[arg(long, alias = "merge_weights")]
+    merge_weights: bool,
+    /// How many megabytes are saved or merged [default: 2400 of weights and moments, 800 of shards].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    megabytes: Option<u32>,
     /// How many training steps each run makes.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
     max_steps: u32,
@@ -75,6 +80,7 @@ pub(crate) struct Options {
 
 /// Runs both sides in turns and prints the ratios.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
+    let megabytes = |usual| options.megabytes.unwrap_or(usual);
     let (which, table) = if options.command_line {
         let rounds = options.rounds.unwrap_or(command_line::ROUNDS);
         (
@@ -94,7 +100,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
         let rounds = options.rounds.unwrap_or(checkpoint::ROUNDS);
         (
             Table::Checkpoint,
-            checkpoint::measure(workspace, rounds, options.megabytes)?,
+            checkpoint::measure(workspace, rounds, megabytes(checkpoint::MEGABYTES))?,
+        )
+    } else if options.merge_weights {
+        let rounds = options.rounds.unwrap_or(merge_weights::ROUNDS);
+        (
+            Table::MergeWeights,
+            merge_weights::measure(workspace, rounds, megabytes(merge_weights::MEGABYTES))?,
         )
     } else {
         (Table::Job, job(workspace, options)?)

@@ -24,6 +24,7 @@ use crate::{
     manual::{CompletionsArgs, ManArgs},
     self_test::TestArgs,
     verify_resume::VerifyResumeArgs,
+    weights::{convert::ConvertArgs, diff::DiffArgs, inspect::InspectArgs, merge::MergeArgs},
 };
 
 #[derive(Debug, Parser)]
@@ -47,6 +48,14 @@ pub(crate) enum Command {
     Env(EnvArgs),
     /// Start a program on one or more processes, on this machine or on several
     Launch(Box<LaunchArgs>),
+    /// Put the weights that several processes saved in shards together
+    MergeWeights(MergeArgs),
+    /// Convert weights: safetensors, torch files, distributed checkpoints; other types, other shards
+    Convert(ConvertArgs),
+    /// Show what is in a file or folder of weights, without loading it
+    Inspect(InspectArgs),
+    /// Compare two checkpoints tensor by tensor
+    Diff(DiffArgs),
     /// Try out everything the library does between processes, stage by stage
     Test(TestArgs),
     /// Stop a program, start it again, and compare what it does with an uninterrupted run
@@ -305,5 +314,10 @@ mod tests {
     fn the_name_of_the_link_chooses_the_subcommand() {
         let words = ["/usr/bin/accelerate-launch", "prog"].map(OsString::from);
         assert!(matches!(parse(words.to_vec()), Ok(Command::Launch(_))));
+        let words = ["accelerate-merge-weights", "in", "out"].map(OsString::from);
+        assert!(matches!(
+            parse(words.to_vec()),
+            Ok(Command::MergeWeights(_))
+        ));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod error;
 mod hub;
 mod largest;
 mod module;
-mod size_text;
+pub(crate) mod size_text;
 mod skeleton;
 mod source;
 mod stored;

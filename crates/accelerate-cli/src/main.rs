@@ -19,6 +19,7 @@ mod manual;
 mod report;
 mod self_test;
 mod verify_resume;
+mod weights;
 
 use std::{env, error::Error as StdError, ffi::OsString, process::ExitCode};
 
@@ -42,6 +43,15 @@ fn run(command: Command) -> ExitCode {
         Command::EstimateMemory(args) => finish(estimate::run(&args), |error| error.exit_code()),
         Command::Env(args) => finish(environment_report::run(&args), |error| error.exit_code()),
         Command::Launch(args) => finish(launch::run(&args), |error| error.exit_code()),
+        Command::MergeWeights(args) => {
+            finish(weights::merge::run(&args), |error| error.exit_code())
+        }
+        Command::Convert(args) => finish(weights::convert::run(&args), |error| error.exit_code()),
+        Command::Inspect(args) => finish(weights::inspect::run(&args), |error| error.exit_code()),
+        // As `diff` has it: 1 says that the two differ.
+        Command::Diff(args) => finish(weights::diff::run(&args), |_| {
+            ExitCode::from(weights::diff::FAILED)
+        }),
         Command::Test(args) => finish(self_test::run(&args), |error| error.exit_code()),
         Command::ToFsdp2(args) => finish(config_command::to_fsdp2::run(&args), |error| {
             error.exit_code()

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
 
@@ -155,28 +155,62 @@ impl AtomicFile {
     /// [`Error::FlushFolder`] if only the last step, flushing the folder, fails: then the file is
     /// in place.
     pub fn commit(self) -> Result<()> {
+        self.seal()?.place()
+    }
+
+    /// Flushes everything to disk, still under the hidden name: for several files that are put in
+    /// place together when all of them are there.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if it fails: then the hidden file is removed.
+    pub fn seal(self) -> Result<SealedFile> {
         let Self { path, partial } = self;
-        put_in_place(partial, &path).map_err(|source| Error::Write {
+        let flushed = || -> io::Result<TempPath> {
+            let partial = partial
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)?
+                .file;
+            partial.as_file().sync_all()?;
+            Ok(partial.into_temp_path())
+        };
+        match flushed() {
+            Ok(partial) => Ok(SealedFile { path, partial }),
+            Err(source) => Err(Error::Write { path, source }),
+        }
+    }
+}
+
+/// A file that is complete on disk, under its hidden name. Dropping it removes it.
+#[derive(Debug)]
+pub struct SealedFile {
+    path: PathBuf,
+    partial: TempPath,
+}
+
+impl SealedFile {
+    /// Where the file will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if it cannot be renamed: then nothing has changed at the target.
+    /// [`Error::FlushFolder`] if only flushing the folder fails: then the file is in place.
+    pub fn place(self) -> Result<()> {
+        let Self { path, partial } = self;
+        partial.persist(&path).map_err(|refused| Error::Write {
             path: path.clone(),
-            source,
+            source: refused.error,
         })?;
         flush_folder(folder_of(&path)).map_err(|source| Error::FlushFolder { path, source })
     }
 }
 
-fn put_in_place(partial: BufWriter<Watched>, path: &Path) -> io::Result<()> {
-    let partial = partial
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .file;
-    partial.as_file().sync_all()?;
-    partial.persist(path).map_err(|refused| refused.error)?;
-    Ok(())
-}
-
 /// Makes the renaming itself safe against power loss, where the file system knows how.
 #[cfg(unix)]
-fn flush_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn flush_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
         Err(error)
             if matches!(
@@ -191,11 +225,11 @@ fn flush_folder(folder: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn flush_folder(_folder: &Path) -> io::Result<()> {
+pub(crate) fn flush_folder(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -238,6 +272,25 @@ mod tests {
         );
         file.commit().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"abc");
+        assert_eq!(names_in(folder.path()), ["data"]);
+    }
+
+    #[test]
+    fn a_sealed_file_waits_for_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"old").unwrap();
+        let sealed = |bytes: &[u8]| {
+            let mut file = AtomicFile::create(&path).unwrap();
+            file.write_all(bytes).unwrap();
+            file.seal().unwrap()
+        };
+        drop(sealed(b"dropped"));
+        assert_eq!(names_in(folder.path()), ["data"]);
+        let waiting = sealed(b"new");
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        waiting.place().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(folder.path()), ["data"]);
     }
 

@@ -14,10 +14,13 @@
 //! | [`weights`] | a file, an index or a folder behind one interface |
 //! | [`distributed`] | folders of `torch.distributed.checkpoint`: reading any box, writing |
 //! | [`zero`] | checkpoints of DeepSpeed: weights from the partitions of all ranks |
-//! | [`sharded`] | weights in several safetensors files of limited size: writing |
+//! | [`source`] | anything that has tensors by name; the same in another type |
+//! | [`checkpoint`] | what kind of checkpoint a path holds, and any kind as a source |
+//! | [`compare`] | how far two tensors are apart |
+//! | [`sharded`] | weights in several files of limited size: writing |
 //! | [`offload`] | folders of offloaded weights |
 //! | [`step_records`] | what a training did, step by step, for comparing |
-//! | [`atomic_file`] | files that are whole or absent |
+//! | [`atomic_file`], [`atomic_folder`] | files and folders that are whole or absent |
 //!
 //! Nothing is copied on the way in: a file is mapped into memory and a tensor is a range of
 //! that mapping. [`MappedBytes`] keeps the mapping alive, so that a tensor library can use the
@@ -44,7 +47,11 @@
 #![deny(unsafe_code)]
 
 pub mod atomic_file;
+pub mod atomic_folder;
+mod boxes;
 mod cast;
+pub mod checkpoint;
+pub mod compare;
 pub mod distributed;
 pub mod dtype;
 mod error;
@@ -56,6 +63,7 @@ pub mod offload;
 mod pickle;
 pub mod safetensors;
 pub mod sharded;
+pub mod source;
 pub mod step_records;
 mod strided;
 pub mod tensor;
@@ -64,8 +72,11 @@ pub mod value;
 pub mod weights;
 pub mod zero;
 
-pub use crate::atomic_file::AtomicFile;
-pub use crate::distributed::{DistributedCheckpoint, DistributedWriter};
+pub use crate::atomic_file::{AtomicFile, SealedFile};
+pub use crate::atomic_folder::AtomicFolder;
+pub use crate::cast::FloatType;
+pub use crate::checkpoint::{Checkpoint, CheckpointKind, OpenOptions};
+pub use crate::distributed::{DistributedCheckpoint, DistributedWriter, write_distributed};
 pub use crate::dtype::{Dtype, UnknownDtype};
 pub use crate::error::{
     DistributedFault, Error, HeaderFault, IndexFault, LayoutFault, MissingTensor, OffloadFault,
@@ -77,8 +88,12 @@ pub use crate::offload::{OffloadFolder, OffloadWriter};
 pub use crate::safetensors::{
     Metadata, SafetensorsFile, SafetensorsWriter, TensorData, TensorHeader, TensorSlice, write_file,
 };
-pub use crate::sharded::{ShardSize, ShardedOptions, ShardedWriter, write_sharded};
-pub use crate::tensor::{Storage, StoredTensor, TensorBytes};
+pub use crate::sharded::{
+    ShardFormat, ShardSize, ShardedOptions, ShardedWriter, write_sharded, write_sharded_with,
+    write_weight_file,
+};
+pub use crate::source::{CastSource, DistributedPart, TensorSource};
+pub use crate::tensor::{Pieces, Storage, StoredTensor, TensorBytes};
 pub use crate::torch::{TorchFile, TorchFormat, TorchWriter, write_torch_file};
 pub use crate::value::{Dict, Value};
 pub use crate::weights::{WeightFile, WeightTensor, Weights};

@@ -182,7 +182,7 @@ impl OffloadFolder {
         let found_bytes = bytes.len();
         match bytes.slice(0..expected_bytes) {
             Some(bytes) if fits => {
-                let storage = Arc::new(Storage::mapped(bytes, false));
+                let storage = Arc::new(Storage::of_mapped(bytes, false));
                 StoredTensor::contiguous(dtype, shape, storage).map_err(|source| {
                     refused(
                         &self.folder,

@@ -5,13 +5,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dtype::Dtype;
 use crate::error::{Error, LayoutFault, Result, TorchFault};
 use crate::mmap::MappedBytes;
 use crate::strided::{self, Layout};
+
+mod bytes;
+mod pieces;
+
+pub use self::bytes::TensorBytes;
+pub use self::pieces::Pieces;
 
 /// The most dimensions of a tensor, as in libtorch.
 const MAX_DIMENSIONS: usize = 64;
@@ -25,6 +31,8 @@ pub type BytesOwner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub struct Storage {
     data: Data,
     big_endian: bool,
+    /// The mapped bytes, where it is a part of a file.
+    mapped: Option<MappedBytes>,
 }
 
 enum Data {
@@ -51,6 +59,7 @@ impl Storage {
         Self {
             data: Data::Ready(owner),
             big_endian: false,
+            mapped: None,
         }
     }
 
@@ -59,18 +68,21 @@ impl Storage {
         Self {
             data: Data::Pending { bytes },
             big_endian: false,
+            mapped: None,
         }
     }
 
     pub(crate) fn deflated(deflated: Deflated, big_endian: bool) -> Self {
         Self {
+            mapped: Some(deflated.packed.clone()),
             data: Data::Deflated(deflated),
             big_endian,
         }
     }
 
-    pub(crate) fn mapped(bytes: MappedBytes, big_endian: bool) -> Self {
+    pub(crate) fn of_mapped(bytes: MappedBytes, big_endian: bool) -> Self {
         Self {
+            mapped: Some(bytes.clone()),
             data: Data::Ready(Arc::new(bytes)),
             big_endian,
         }
@@ -98,6 +110,17 @@ impl Storage {
     /// Whether numbers begin with their most significant byte.
     pub fn is_big_endian(&self) -> bool {
         self.big_endian
+    }
+
+    /// The part of a file that holds the bytes, where they are not in memory of their own; packed
+    /// if [`is_deflated`](Self::is_deflated).
+    pub fn mapped(&self) -> Option<&MappedBytes> {
+        self.mapped.as_ref()
+    }
+
+    /// Whether the bytes are packed in their file.
+    pub fn is_deflated(&self) -> bool {
+        matches!(self.data, Data::Deflated(_))
     }
 
     /// All bytes as they are stored; a deflated record is unpacked for it.
@@ -433,16 +456,9 @@ impl StoredTensor {
             && self.is_contiguous()
             && !self.swaps()
         {
-            return Ok(TensorBytes {
-                owner: Arc::clone(owner),
-                range: self.range(),
-            });
+            return Ok(TensorBytes::new(Arc::clone(owner), self.range()));
         }
-        let bytes = self.bytes()?.into_owned();
-        Ok(TensorBytes {
-            range: 0..bytes.len(),
-            owner: Arc::new(bytes),
-        })
+        Ok(self.bytes()?.into_owned().into())
     }
 }
 
@@ -457,46 +473,6 @@ pub(crate) fn zeros(bytes: usize) -> Result<Vec<u8>> {
 pub(crate) fn reserve(out: &mut Vec<u8>, bytes: usize) -> Result<()> {
     out.try_reserve_exact(bytes)
         .map_err(|source| Error::OutOfMemory { bytes, source })
-}
-
-/// The data of one tensor, and whoever owns it. Cloning it copies no data.
-#[derive(Clone)]
-pub struct TensorBytes {
-    owner: BytesOwner,
-    range: Range<usize>,
-}
-
-impl TensorBytes {
-    /// Whether the first byte lies at a multiple of `alignment` bytes in memory. An alignment of 0
-    /// is never met.
-    pub fn is_aligned_to(&self, alignment: usize) -> bool {
-        alignment != 0 && self.as_ptr().addr().is_multiple_of(alignment)
-    }
-}
-
-impl Deref for TensorBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        (*self.owner)
-            .as_ref()
-            .get(self.range.clone())
-            .unwrap_or_default()
-    }
-}
-
-impl AsRef<[u8]> for TensorBytes {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl fmt::Debug for TensorBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TensorBytes")
-            .field("bytes", &self.len())
-            .finish()
-    }
 }
 
 #[cfg(test)]

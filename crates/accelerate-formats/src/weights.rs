@@ -113,6 +113,16 @@ struct Opened {
     tensors: Vec<(String, StoredTensor)>,
 }
 
+impl Opened {
+    fn torch(path: &Path, tensors: Vec<(String, StoredTensor)>) -> Self {
+        let file = WeightFile {
+            path: path.to_owned(),
+            metadata: None,
+        };
+        Self { file, tensors }
+    }
+}
+
 impl Weights {
     /// Opens the weights at `path`: a safetensors file, a torch file, an index (`*.json`), or a
     /// folder.
@@ -148,17 +158,30 @@ impl Weights {
         Ok(weights)
     }
 
+    /// Opens the state dict under one key of a torch file, or under several joined by dots.
+    ///
+    /// # Errors
+    /// Those of [`TorchFile::open`] and [`TorchFile::into_part`].
+    pub fn open_part(path: impl AsRef<Path>, part: &str) -> Result<Self> {
+        let path = path.as_ref();
+        let tensors = TorchFile::open(path)?.into_part(part)?;
+        Ok(Self::of_one(path, Opened::torch(path, tensors)))
+    }
+
     fn open_file(path: &Path) -> Result<Self> {
         if has_extension(path, &["json"]) {
             return Self::open_index(&ShardIndex::read(path)?);
         }
-        let opened = open_one(path)?;
+        Ok(Self::of_one(path, open_one(path)?))
+    }
+
+    fn of_one(path: &Path, opened: Opened) -> Self {
         let names = opened.tensors.iter().map(|(name, _)| name.clone());
         let by_name: HashMap<String, Place> = names
             .enumerate()
             .map(|(tensor, name)| (name, Place { file: 0, tensor }))
             .collect();
-        Ok(Self::new(path, vec![opened], by_name))
+        Self::new(path, vec![opened], by_name)
     }
 
     fn open_index(index: &ShardIndex) -> Result<Self> {
@@ -286,11 +309,7 @@ fn aliases(opened: &[Opened], by_name: &HashMap<String, Place>) -> BTreeMap<Stri
 fn open_one(path: &Path) -> Result<Opened> {
     if is_torch(path)? {
         let tensors = TorchFile::open(path)?.into_state_dict()?;
-        let file = WeightFile {
-            path: path.to_owned(),
-            metadata: None,
-        };
-        return Ok(Opened { file, tensors });
+        return Ok(Opened::torch(path, tensors));
     }
     let file = SafetensorsFile::open(path)?;
     let stored = |tensor: crate::safetensors::TensorSlice<'_>| {
@@ -306,7 +325,7 @@ fn open_one(path: &Path) -> Result<Opened> {
 }
 
 /// Whether to read the file as one of PyTorch.
-fn is_torch(path: &Path) -> Result<bool> {
+pub(crate) fn is_torch(path: &Path) -> Result<bool> {
     if has_extension(path, &["safetensors"]) {
         return Ok(false);
     }
@@ -359,7 +378,7 @@ fn place_all(
 }
 
 /// The file or index to read in a folder.
-fn find_in(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn find_in(folder: &Path) -> Result<PathBuf> {
     // A link that leads nowhere counts: opening it then says which file is missing.
     let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
     let mut standard = [TORCH_SINGLE_FILE, SINGLE_FILE, INDEX_FILE].into_iter();
@@ -391,7 +410,7 @@ fn find_in(folder: &Path) -> Result<PathBuf> {
     }
 }
 
-fn has_extension(path: &Path, endings: &[&str]) -> bool {
+pub(crate) fn has_extension(path: &Path, endings: &[&str]) -> bool {
     path.extension().is_some_and(|found| {
         endings
             .iter()

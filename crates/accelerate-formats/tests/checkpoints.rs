@@ -14,8 +14,8 @@ use accelerate_formats::offload::OffloadEntry;
 use accelerate_formats::sharded::{DistributedPart, TensorSource};
 use accelerate_formats::{
     Dict, DistributedCheckpoint, Dtype, Error, OffloadFault, OffloadFolder, OffloadWriter,
-    ShardIndex, ShardSize, ShardedOptions, ShardedWriter, Storage, StoredTensor, Weights,
-    ZeroCheckpoint, ZeroFault, write_sharded, write_torch_file,
+    ShardFormat, ShardIndex, ShardSize, ShardedOptions, ShardedWriter, Storage, StoredTensor,
+    Weights, ZeroCheckpoint, ZeroFault, write_sharded, write_sharded_with, write_torch_file,
 };
 use accelerate_formats::{TensorHeader, Value};
 use fixtures::{Expected, expected, fixture, folder_of_fixtures};
@@ -103,21 +103,23 @@ fn incomplete_checkpoints_of_deepspeed_say_what_is_missing() {
             ranks,
             ZeroFault::Ranks {
                 expected: 2,
-                found: 1
+                found: 1,
+                ..
             }
         ),
         "{ranks}"
     );
-    // The partitions of another stage do not have what this one needs.
+    assert!(ranks.to_string().contains("of rank 1 too"), "{ranks}");
+    // The partitions of another stage are of another checkpoint.
     fs::copy(
         fixture("zero3/pytorch_model").join(rank1),
         path.join("pytorch_model").join(rank1),
     )
     .unwrap();
-    let lacks = fault(&path, None);
+    let other = fault(&path, None);
     assert!(
-        matches!(&lacks, ZeroFault::Lacks { file, .. } if file == rank1),
-        "{lacks}"
+        matches!(&other, ZeroFault::Contradiction { file, .. } if file == rank1),
+        "{other}"
     );
     fs::remove_file(path.join("latest")).unwrap();
     assert!(matches!(fault(&path, None), ZeroFault::NoLatest));
@@ -235,6 +237,34 @@ fn tied_tensors_of_a_torch_file_are_stored_once_under_both_names() {
 }
 
 #[test]
+fn shards_of_torch_hold_tied_tensors_under_both_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let zero = ZeroCheckpoint::open(fixture("zero3"), None).unwrap();
+    write_sharded(&zero, folder.path(), ShardSize::default()).unwrap();
+    let options = ShardedOptions::default()
+        .with_max_shard_size("0.03KB".parse().unwrap())
+        .with_format(ShardFormat::Torch);
+    let kept = options.clone().keeping_other_format();
+    write_sharded_with(&zero, folder.path(), kept).unwrap();
+    assert!(folder.path().join("model.safetensors").exists());
+    let written = write_sharded_with(&zero, folder.path(), options).unwrap();
+    assert_eq!(written.len(), 4, "three shards and an index");
+    assert!(!folder.path().join("model.safetensors").exists());
+    let index = ShardIndex::read(folder.path().join("pytorch_model.bin.index.json")).unwrap();
+    assert_eq!(index.shard_of("alias"), index.shard_of("second"));
+    let weights = Weights::open(folder.path()).unwrap();
+    for Expected { name, bytes, .. } in expected(&folder_of_fixtures(), "zero3") {
+        assert_eq!(
+            *weights.get(&name).unwrap().bytes().unwrap(),
+            bytes,
+            "{name}"
+        );
+    }
+    let tied = ["alias", "second"].map(|name| weights.get(name).unwrap().stored());
+    assert!(tied[0].shares_storage_with(tied[1]));
+}
+
+#[test]
 fn the_index_has_the_form_of_the_original() {
     let folder = tempfile::tempdir().unwrap();
     let header = |name: &str| TensorHeader {
@@ -257,11 +287,16 @@ fn the_index_has_the_form_of_the_original() {
     let wanted = "{\n  \"metadata\": {\n    \"total_size\": 4\n  },\n  \"weight_map\": {\n    \
         \"a\": \"model-00002-of-00002.safetensors\",\n    \"b\": \"model-00001-of-00002.safetensors\"\n  }\n}\n";
     assert_eq!(index, wanted);
-    // Whoever stops half-way leaves no index.
-    let writer =
+    // Whoever stops half-way leaves everything as it was.
+    let before = names_in(folder.path());
+    let mut writer =
         ShardedWriter::create(folder.path(), [header("b"), header("a")], &options).unwrap();
+    writer.write("b", &[3, 4]).unwrap();
     assert!(writer.finish().is_err());
-    assert!(!folder.path().join("model.safetensors.index.json").exists());
+    assert_eq!(names_in(folder.path()), before);
+    let kept = Weights::open(folder.path()).unwrap();
+    assert_eq!(*kept.get("b").unwrap().bytes().unwrap(), [1, 2]);
+    drop(kept);
     let twice =
         ShardedWriter::create(folder.path(), [header("a"), header("a")], &options).unwrap_err();
     assert!(matches!(twice, Error::Unwritable { .. }), "{twice}");

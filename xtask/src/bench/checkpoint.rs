@@ -18,6 +18,9 @@ use super::report::{machine, ratio_cells};
 /// How often each side runs where nobody says.
 pub(super) const ROUNDS: u32 = 3;
 
+/// How many megabytes of weights and moments are saved where nobody says.
+pub(super) const MEGABYTES: u32 = 2400;
+
 /// What has to be built.
 const BUILD: [&str; 6] = [
     "build",

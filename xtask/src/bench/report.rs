@@ -22,6 +22,8 @@ pub(super) enum Table {
     Models,
     /// Saving and loading the state of a training.
     Checkpoint,
+    /// Merging of sharded weights.
+    MergeWeights,
 }
 
 impl Table {
@@ -33,6 +35,7 @@ impl Table {
             Self::TrainingCore => "bench-peers --training-core",
             Self::Models => "bench-peers --models",
             Self::Checkpoint => "bench-peers --checkpoint",
+            Self::MergeWeights => "bench-peers --merge-weights",
         };
         (
             format!("<!-- {name}: begin -->"),

@@ -4,11 +4,15 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 9] = [
+const SUBCOMMANDS: [&str; 13] = [
     "config",
     "estimate-memory",
     "env",
     "launch",
+    "merge-weights",
+    "convert",
+    "inspect",
+    "diff",
     "test",
     "verify-resume",
     "to-fsdp2",

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::boxes::Span;
 use crate::dtype::Dtype;
 use crate::error::{DistributedFault, PickleFault};
 use crate::index::is_plain_name;
@@ -122,6 +123,23 @@ impl Chunk {
     /// The name of the file that holds it.
     pub fn file(&self) -> &str {
         &self.place.file
+    }
+
+    /// Where in the file the stream with it begins, in bytes from the start.
+    pub fn file_offset(&self) -> u64 {
+        self.place.offset
+    }
+
+    /// How long that stream is, in bytes.
+    pub fn stream_bytes(&self) -> u64 {
+        self.place.length
+    }
+
+    pub(super) fn span(&self) -> Span<'_> {
+        Span {
+            offsets: &self.offsets,
+            sizes: &self.sizes,
+        }
     }
 }
 

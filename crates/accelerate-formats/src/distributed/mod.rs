@@ -14,13 +14,16 @@
 
 mod description;
 mod flatten;
+mod nested;
 mod read;
 mod write;
+mod write_source;
 
 pub use self::description::{Chunk, PathPart, ShardedTensor};
 pub use self::flatten::{FlatValue, flatten};
 pub use self::read::DistributedCheckpoint;
 pub use self::write::{ChunkToWrite, DistributedWriter, WrittenPart, write_description};
+pub use self::write_source::write_distributed;
 
 /// The description of a folder.
 pub const DESCRIPTION_FILE: &str = ".metadata";

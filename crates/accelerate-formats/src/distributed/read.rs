@@ -1,18 +1,18 @@
 //! Reading: any box of any tensor, from the parts that hold it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::DESCRIPTION_FILE;
 use super::description::{self, Chunk, Description, PathPart, Place, ShardedTensor};
+use crate::boxes::{self, Part, Span};
 use crate::error::{DistributedFault, Error, Result};
 use crate::mmap::{MappedBytes, MappedFile};
 use crate::safetensors::nearest;
-use crate::strided::{self, Layout};
-use crate::tensor::{Storage, StoredTensor, reserve};
+use crate::tensor::{Pieces, StoredTensor, reserve};
 use crate::torch::{Strangers, read_value};
-use crate::value::{Dict, Value};
+use crate::value::Value;
 
 /// A folder of `torch.distributed.checkpoint`, its description read and checked.
 ///
@@ -130,61 +130,47 @@ impl DistributedCheckpoint {
         if !description::fits(offsets, sizes, &tensor.shape) {
             return Err(self.refused(outside()));
         }
-        let rows = strided::row_major(sizes).unwrap_or_default();
-        let elements: usize = sizes.iter().product();
-        let bytes = elements * (tensor.dtype.size_in_bits() / 8);
+        let wanted = Span { offsets, sizes };
+        let bytes = wanted.elements() * (tensor.dtype.size_in_bits() / 8);
         out.clear();
         reserve(out, bytes)?;
         out.resize(bytes, 0);
-        let wanted = Box { offsets, sizes };
-        let parts: Vec<(&Chunk, Overlap)> = tensor
-            .chunks
-            .iter()
-            .filter_map(|chunk| Some((chunk, wanted.overlap(chunk)?)))
-            .collect();
-        self.check_cover(tensor, elements, &parts)?;
-        for (chunk, overlap) in &parts {
-            let part = self.chunk(tensor, chunk)?;
-            let begin = overlap.within_wanted(&wanted);
-            let layout = Layout {
-                offset: begin
-                    .iter()
-                    .zip(&rows)
-                    .map(|(index, step)| index * step)
-                    .sum(),
-                strides: &rows,
-            };
-            let within = overlap.within_part(chunk);
-            let copied = part.read_box((&within, &overlap.sizes), out, layout)?;
-            if copied.is_none() {
-                return Err(self.refused(outside()));
-            }
-        }
-        Ok(())
+        let parts = self.parts(tensor, &wanted)?;
+        boxes::gather(&wanted, &parts, out)?.ok_or_else(|| self.refused(outside()))
     }
 
-    fn check_cover(
-        &self,
-        tensor: &ShardedTensor,
-        expected: usize,
-        parts: &[(&Chunk, Overlap)],
-    ) -> Result<()> {
+    /// The data of a whole tensor in row-major order, piece after piece: what lies so is handed out
+    /// where it is mapped, the rest is put together a few rows at a time.
+    ///
+    /// # Errors
+    /// As [`read_box`](Self::read_box).
+    pub fn pieces(&self, name: &str) -> Result<Pieces<'_>> {
+        let tensor = self.tensor(name)?;
+        let whole = Span {
+            offsets: &vec![0; tensor.shape.len()],
+            sizes: &tensor.shape,
+        };
+        let parts = self.parts(tensor, &whole)?;
+        let pieces = boxes::pieces(tensor.dtype, &tensor.shape, parts);
+        Ok(Box::new(pieces))
+    }
+
+    /// The parts that hold a box, which they cover without overlap.
+    fn parts(&self, tensor: &ShardedTensor, wanted: &Span<'_>) -> Result<Vec<Part>> {
+        let chunks: Vec<&Chunk> = tensor
+            .chunks
+            .iter()
+            .filter(|chunk| wanted.overlaps(&chunk.span()))
+            .collect();
         let name = || tensor.name.clone();
-        let collides = parts.iter().enumerate().any(|(place, (chunk, _))| {
-            let mut others = parts.iter().skip(place + 1);
-            let one = Box {
-                offsets: &chunk.offsets,
-                sizes: &chunk.sizes,
-            };
-            others.any(|(other, _)| one.overlap(other).is_some())
-        });
-        if collides {
+        if boxes::collide(chunks.iter().map(|chunk| chunk.span()).collect()) {
             return Err(self.refused(DistributedFault::Overlap { tensor: name() }));
         }
-        let found: usize = parts
+        let overlaps = chunks
             .iter()
-            .map(|(_, overlap)| overlap.sizes.iter().product::<usize>())
-            .sum();
+            .filter_map(|chunk| wanted.overlap(&chunk.span()));
+        let found = overlaps.map(|overlap| overlap.sizes.iter().product::<usize>());
+        let (expected, found) = (wanted.elements(), found.sum());
         if found != expected {
             return Err(self.refused(DistributedFault::Gap {
                 tensor: name(),
@@ -192,7 +178,60 @@ impl DistributedCheckpoint {
                 found,
             }));
         }
-        Ok(())
+        let parts = chunks.into_iter().map(|chunk| {
+            Ok(Part {
+                offsets: chunk.offsets.clone(),
+                tensor: self.chunk(tensor, chunk)?,
+            })
+        });
+        parts.collect()
+    }
+
+    /// Checks that every file that the description names is there, and long enough.
+    ///
+    /// # Errors
+    /// [`Error::Distributed`] with all files that are missing, or the first that is too short.
+    pub fn check_files(&self) -> Result<()> {
+        let chunks = self.tensors().flat_map(|tensor| {
+            let chunks = tensor.chunks.iter();
+            chunks.map(|chunk| (tensor.name.as_str(), &chunk.place))
+        });
+        let values = self.description.values.iter();
+        let places: Vec<(&str, &Place)> = chunks
+            .chain(values.map(|(name, place)| (name.as_str(), place)))
+            .collect();
+        let files: BTreeSet<&str> = places
+            .iter()
+            .map(|(_, place)| place.file.as_str())
+            .collect();
+        let is_missing = |file: &&&str| !self.folder.join(file).exists();
+        let missing: Vec<String> = files
+            .iter()
+            .filter(is_missing)
+            .map(|&file| file.to_owned())
+            .collect();
+        if !missing.is_empty() {
+            return Err(self.refused(DistributedFault::FilesMissing {
+                files: missing,
+                expected: files.len(),
+            }));
+        }
+        places
+            .iter()
+            .try_for_each(|(name, place)| self.stream(name, place).map(drop))
+    }
+
+    /// The first key of everything in it, where that is one and the same.
+    pub(crate) fn only_key(&self) -> Option<&str> {
+        let names = self.tensors().map(|tensor| tensor.name());
+        let mut keys = names
+            .chain(self.value_names())
+            .map(|name| match self.path_of(name) {
+                Some([PathPart::Key(key), _, ..]) => Some(key.as_str()),
+                _ => None,
+            });
+        let first = keys.next()??;
+        keys.all(|key| key == Some(first)).then_some(first)
     }
 
     /// One part of a tensor, still in its file.
@@ -223,6 +262,18 @@ impl DistributedCheckpoint {
     }
 
     fn part(&self, name: &str, place: &Place) -> Result<Value> {
+        let bytes = self.stream(name, place)?;
+        read_value(&bytes, Strangers::Refused).map_err(|source| {
+            self.refused(DistributedFault::Part {
+                name: name.to_owned(),
+                file: place.file.clone(),
+                source: source.into(),
+            })
+        })
+    }
+
+    /// Where a tensor or value lies, still packed as it was written.
+    fn stream(&self, name: &str, place: &Place) -> Result<MappedBytes> {
         let file = self.file(&place.file)?;
         let file_bytes = file.len();
         let begin = usize::try_from(place.offset).ok();
@@ -233,20 +284,13 @@ impl DistributedCheckpoint {
         let bytes = begin
             .zip(end)
             .and_then(|(begin, end)| MappedBytes::new(file, begin..end));
-        let bytes = bytes.ok_or_else(|| {
+        bytes.ok_or_else(|| {
             self.refused(DistributedFault::PastEnd {
                 name: name.to_owned(),
                 file: place.file.clone(),
                 offset: place.offset,
                 length: place.length,
                 file_bytes,
-            })
-        })?;
-        read_value(&bytes, Strangers::Refused).map_err(|source| {
-            self.refused(DistributedFault::Part {
-                name: name.to_owned(),
-                file: place.file.clone(),
-                source: source.into(),
             })
         })
     }
@@ -261,40 +305,7 @@ impl DistributedCheckpoint {
         Ok(file)
     }
 
-    /// Everything in it as one nested value, tensors read into memory: what `torch.save` would have
-    /// been given. Names without a known path stay flat.
-    ///
-    /// # Errors
-    /// As [`read_box`](Self::read_box) and [`value`](Self::value).
-    pub fn to_value(&self) -> Result<Value> {
-        let mut root = Branch::default();
-        for tensor in self.tensors() {
-            let mut bytes = Vec::new();
-            self.read_into(&tensor.name, &mut bytes)?;
-            let storage = Arc::new(Storage::new(bytes));
-            let value = StoredTensor::in_rows(tensor.dtype, tensor.shape.clone(), storage);
-            self.plant(&mut root, &tensor.name, value.into())?;
-        }
-        for name in self.value_names() {
-            self.plant(&mut root, name, self.value(name)?)?;
-        }
-        Ok(root.into_value())
-    }
-
-    fn plant(&self, root: &mut Branch, name: &str, value: Value) -> Result<()> {
-        let flat = [PathPart::Key(name.to_owned())];
-        let path = self
-            .path_of(name)
-            .filter(|path| !path.is_empty())
-            .unwrap_or(&flat);
-        root.plant(path, value).map_err(|()| {
-            self.refused(DistributedFault::Nesting {
-                name: name.to_owned(),
-            })
-        })
-    }
-
-    fn refused(&self, fault: DistributedFault) -> Error {
+    pub(super) fn refused(&self, fault: DistributedFault) -> Error {
         refused(&self.folder, fault)
     }
 }
@@ -302,7 +313,7 @@ impl DistributedCheckpoint {
 fn refused(folder: &Path, fault: DistributedFault) -> Error {
     Error::Distributed {
         folder: folder.to_owned(),
-        fault: std::boxed::Box::new(fault),
+        fault: Box::new(fault),
     }
 }
 
@@ -314,128 +325,4 @@ fn folders_with_description(folder: &Path) -> Vec<String> {
         .collect();
     names.sort_unstable();
     names
-}
-
-/// A box of a tensor.
-struct Box<'a> {
-    offsets: &'a [usize],
-    sizes: &'a [usize],
-}
-
-/// What two boxes have in common.
-#[derive(Debug)]
-struct Overlap {
-    begin: Vec<usize>,
-    sizes: Vec<usize>,
-}
-
-impl Box<'_> {
-    fn overlap(&self, chunk: &Chunk) -> Option<Overlap> {
-        let mut overlap = Overlap {
-            begin: Vec::with_capacity(self.sizes.len()),
-            sizes: Vec::with_capacity(self.sizes.len()),
-        };
-        let ours = self.offsets.iter().zip(self.sizes);
-        let theirs = chunk.offsets.iter().zip(&chunk.sizes);
-        for ((&offset, &size), (&other, &length)) in ours.zip(theirs) {
-            let begin = offset.max(other);
-            let end = (offset + size).min(other + length);
-            overlap.begin.push(begin);
-            overlap
-                .sizes
-                .push(end.checked_sub(begin).filter(|&size| size > 0)?);
-        }
-        Some(overlap)
-    }
-}
-
-impl Overlap {
-    fn within_wanted(&self, wanted: &Box<'_>) -> Vec<usize> {
-        self.begin
-            .iter()
-            .zip(wanted.offsets)
-            .map(|(begin, offset)| begin - offset)
-            .collect()
-    }
-
-    fn within_part(&self, chunk: &Chunk) -> Vec<usize> {
-        self.begin
-            .iter()
-            .zip(&chunk.offsets)
-            .map(|(begin, offset)| begin - offset)
-            .collect()
-    }
-}
-
-/// A dict or list that is put together again.
-#[derive(Debug, Default)]
-struct Branch {
-    keys: Vec<(String, Twig)>,
-    places: BTreeMap<usize, Twig>,
-}
-
-#[derive(Debug)]
-enum Twig {
-    Leaf(Value),
-    Branch(Branch),
-}
-
-impl Branch {
-    fn plant(&mut self, path: &[PathPart], value: Value) -> Result<(), ()> {
-        let (first, rest) = path.split_first().ok_or(())?;
-        let twig = self.twig(first);
-        match (twig, rest) {
-            (Some(Twig::Branch(branch)), [_, ..]) => branch.plant(rest, value),
-            (Some(_), _) => Err(()),
-            (None, []) => {
-                self.add(first, Twig::Leaf(value));
-                Ok(())
-            }
-            (None, _) => {
-                let mut branch = Self::default();
-                branch.plant(rest, value)?;
-                self.add(first, Twig::Branch(branch));
-                Ok(())
-            }
-        }
-    }
-
-    fn twig(&mut self, part: &PathPart) -> Option<&mut Twig> {
-        match part {
-            PathPart::Key(key) => {
-                let mut keys = self.keys.iter_mut();
-                keys.find(|(known, _)| known == key).map(|(_, twig)| twig)
-            }
-            PathPart::Index(index) => self.places.get_mut(index),
-        }
-    }
-
-    fn add(&mut self, part: &PathPart, twig: Twig) {
-        match part {
-            PathPart::Key(key) => self.keys.push((key.clone(), twig)),
-            PathPart::Index(index) => {
-                self.places.insert(*index, twig);
-            }
-        }
-    }
-
-    fn into_value(self) -> Value {
-        let value = |twig| match twig {
-            Twig::Leaf(value) => value,
-            Twig::Branch(branch) => branch.into_value(),
-        };
-        if self.keys.is_empty() && !self.places.is_empty() {
-            return Value::List(self.places.into_values().map(value).collect());
-        }
-        // Optimizer states have numbers as keys.
-        let numbers = self
-            .places
-            .into_iter()
-            .map(|(index, twig)| (Value::from(index as u64), value(twig)));
-        let keys = self
-            .keys
-            .into_iter()
-            .map(|(key, twig)| (Value::from(key), value(twig)));
-        Value::Dict(numbers.chain(keys).collect::<Dict>())
-    }
 }

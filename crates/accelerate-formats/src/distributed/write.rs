@@ -76,6 +76,13 @@ pub struct ChunkToWrite<'a> {
     pub sizes: &'a [usize],
 }
 
+impl ChunkToWrite<'_> {
+    /// What its type and lengths need.
+    fn bytes(&self) -> usize {
+        self.dtype.bits_of(self.sizes).unwrap_or(usize::MAX) / 8
+    }
+}
+
 impl DistributedWriter {
     /// Begins the file of `rank` in a folder that exists.
     ///
@@ -99,53 +106,97 @@ impl DistributedWriter {
     /// Writes a part of a tensor: contiguous, row-major, little-endian.
     ///
     /// # Errors
-    /// [`Error::Distributed`] if the part does not fit the tensor or `bytes` has not its size,
-    /// [`Error::Write`] if the system fails.
+    /// [`Error::Distributed`] if the part does not fit the tensor or `bytes` has not its size: the
+    /// file is unharmed. [`Error::WriteTensor`] if the system fails.
     pub fn write_chunk(&mut self, chunk: ChunkToWrite<'_>, bytes: &[u8]) -> Result<()> {
+        let expected_bytes = chunk.bytes();
+        if expected_bytes != bytes.len() {
+            return Err(self.wrong_size(&chunk, bytes.len()));
+        }
+        self.write_chunk_pieces(chunk, std::iter::once(Ok(bytes)))
+    }
+
+    /// Writes a part of a tensor piece after piece. After an error the file must be given up.
+    ///
+    /// # Errors
+    /// As [`write_chunk`](Self::write_chunk), and those of the pieces.
+    pub fn write_chunk_pieces<P: AsRef<[u8]>>(
+        &mut self,
+        chunk: ChunkToWrite<'_>,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<()> {
         let ChunkToWrite {
             name,
-            path,
             dtype,
             shape,
             offsets,
             sizes,
+            ..
         } = chunk;
-        let refused = |fault| Error::Distributed {
-            folder: self.folder.clone(),
-            fault: Box::new(fault),
-        };
         if !super::description::fits(offsets, sizes, shape) {
-            return Err(refused(DistributedFault::ChunkOutside {
+            return Err(self.refused(DistributedFault::ChunkOutside {
                 tensor: name.to_owned(),
                 shape: shape.to_vec(),
                 offsets: offsets.to_vec(),
                 sizes: sizes.to_vec(),
             }));
         }
-        let expected_bytes = dtype.bits_of(sizes).unwrap_or(usize::MAX) / 8;
-        if expected_bytes != bytes.len() {
-            return Err(refused(DistributedFault::WrongSize {
-                tensor: name.to_owned(),
-                expected_bytes,
-                found_bytes: bytes.len(),
-            }));
+        let storage = Arc::new(Storage::pending(chunk.bytes()));
+        let head = StoredTensor::in_rows(dtype, sizes.to_vec(), storage);
+        let begin = self.out.written;
+        let written = self.stream(&head.into(), pieces);
+        let (place, found) = written.map_err(|error| error.of_tensor(name, begin))?;
+        if found != chunk.bytes() as u64 {
+            let found = usize::try_from(found).unwrap_or(usize::MAX);
+            return Err(self.wrong_size(&chunk, found));
         }
-        let head = StoredTensor::in_rows(
-            dtype,
-            sizes.to_vec(),
-            Arc::new(Storage::pending(bytes.len())),
-        );
-        let place = self.stream(&head.into(), bytes)?;
+        self.note(&chunk, place);
+        Ok(())
+    }
+
+    /// Gives a tensor that was written whole by this writer a second name: both have one place in
+    /// the file.
+    ///
+    /// # Errors
+    /// [`Error::TensorNotFound`] if this writer wrote no tensor of the first name.
+    pub fn refer(&mut self, alias: &str, path: &[PathPart], stored: &str) -> Result<()> {
+        let found = self.part.tensors.iter().find(|chunk| chunk.name == stored);
+        let mut chunk = found.cloned().ok_or_else(|| Error::TensorNotFound {
+            path: self.folder.join(&self.name),
+            tensor: stored.to_owned(),
+            nearest: None,
+        })?;
+        chunk.name = alias.to_owned();
+        chunk.path = path.to_vec();
+        self.part.tensors.push(chunk);
+        Ok(())
+    }
+
+    fn note(&mut self, chunk: &ChunkToWrite<'_>, place: Place) {
         self.part.tensors.push(WrittenChunk {
-            name: name.to_owned(),
-            path: path.to_vec(),
-            dtype: dtype.torch_name().unwrap_or_default().to_owned(),
-            shape: shape.to_vec(),
-            offsets: offsets.to_vec(),
-            sizes: sizes.to_vec(),
+            name: chunk.name.to_owned(),
+            path: chunk.path.to_vec(),
+            dtype: chunk.dtype.torch_name().unwrap_or_default().to_owned(),
+            shape: chunk.shape.to_vec(),
+            offsets: chunk.offsets.to_vec(),
+            sizes: chunk.sizes.to_vec(),
             place,
         });
-        Ok(())
+    }
+
+    fn wrong_size(&self, chunk: &ChunkToWrite<'_>, found_bytes: usize) -> Error {
+        self.refused(DistributedFault::WrongSize {
+            tensor: chunk.name.to_owned(),
+            expected_bytes: chunk.bytes(),
+            found_bytes,
+        })
+    }
+
+    fn refused(&self, fault: DistributedFault) -> Error {
+        Error::Distributed {
+            folder: self.folder.clone(),
+            fault: Box::new(fault),
+        }
     }
 
     /// Writes a value that is no tensor. One rank writes each such value.
@@ -153,14 +204,18 @@ impl DistributedWriter {
     /// # Errors
     /// [`Error::TorchUnwritable`] if it holds an unknown class, [`Error::Write`] if the system fails.
     pub fn write_value(&mut self, name: &str, path: &[PathPart], value: &Value) -> Result<()> {
-        let place = self.stream(value, &[])?;
+        let (place, _) = self.stream(value, std::iter::empty::<Result<&[u8]>>())?;
         self.part
             .values
             .push((name.to_owned(), path.to_vec(), place));
         Ok(())
     }
 
-    fn stream(&mut self, value: &Value, bytes: &[u8]) -> Result<Place> {
+    fn stream<P: AsRef<[u8]>>(
+        &mut self,
+        value: &Value,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<(Place, u64)> {
         let path = self.folder.join(&self.name);
         let padding = self.out.written.next_multiple_of(ALIGNMENT) - self.out.written;
         let padded = self.out.write_all(&vec![0; padding as usize]);
@@ -169,12 +224,18 @@ impl DistributedWriter {
             source,
         })?;
         let offset = self.out.written;
-        write_archive(&mut self.out, &path, value, bytes)?;
-        Ok(Place {
+        let found = write_archive(&mut self.out, &path, value, pieces)?;
+        let place = Place {
             file: self.name.clone(),
             offset,
             length: self.out.written - offset,
-        })
+        };
+        Ok((place, found))
+    }
+
+    /// The name of the file.
+    pub fn file_name(&self) -> &str {
+        &self.name
     }
 
     /// Puts the file in place, and tells what is in it.

@@ -83,6 +83,19 @@ pub enum DistributedFault {
         /// The tensor.
         tensor: String,
     },
+    /// Files that the description names are not there.
+    #[error(
+        "{} of its {expected} files {} missing: {}; copy all files of all ranks",
+        files.len(),
+        if files.len() == 1 { "is" } else { "are" },
+        quoted(files)
+    )]
+    FilesMissing {
+        /// Their names.
+        files: Vec<String>,
+        /// How many files there should be.
+        expected: usize,
+    },
     /// A part ends past the end of its file.
     #[error(
         "`{file}` has {file_bytes} bytes, but a part of `{name}` is {length} bytes at {offset}; copy the file again"

@@ -4,6 +4,8 @@ use std::collections::TryReserveError;
 use std::io;
 use std::path::PathBuf;
 
+use crate::dtype::Dtype;
+
 mod distributed;
 mod fault;
 mod offload;
@@ -171,6 +173,65 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A tensor could not be written. Nothing is left of the file; what was there before is
+    /// unchanged.
+    #[error(
+        "cannot write `{}`: tensor `{tensor}`, whose data begins at byte {offset}; nothing was changed there",
+        path.display()
+    )]
+    WriteTensor {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The tensor whose turn it was.
+        tensor: String,
+        /// Where in the file it was to begin, in bytes from the start.
+        offset: u64,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A tensor has a type whose numbers cannot be turned into another.
+    #[error(
+        "tensor `{tensor}` of type `{dtype}` cannot become `{to}`: its numbers mean something only \
+         together with a scale that is stored apart"
+    )]
+    Cast {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: Dtype,
+        /// The type asked for.
+        to: Dtype,
+    },
+    /// A checkpoint holds more than the tensors that were asked for.
+    #[error(
+        "`{}` holds {} beside its tensors: {}",
+        path.display(),
+        if values.len() == 1 { "a value".to_owned() } else { format!("{} values", values.len()) },
+        quoted(values)
+    )]
+    NotOnlyTensors {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The names of the values.
+        values: Vec<String>,
+    },
+    /// A checkpoint has no part of this name.
+    #[error("`{}` has no part `{part}`; it has {}", path.display(), quoted(found))]
+    NoPart {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The part that was asked for.
+        part: String,
+        /// The parts there are.
+        found: Vec<String>,
+    },
+    /// There is something where a new folder was to be made.
+    #[error("there is something in `{}` already", path.display())]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The file is written and in place, but the system did not confirm that its name would
     /// survive a power loss.
     #[error("wrote `{}`, but cannot flush its folder to disk", path.display())]
@@ -190,6 +251,33 @@ pub enum Error {
         #[source]
         fault: WriteFault,
     },
+}
+
+impl Error {
+    /// The same, naming the tensor whose data was to be written at `offset`.
+    pub(crate) fn of_tensor(self, tensor: &str, offset: u64) -> Self {
+        match self {
+            Self::Write { path, source } => Self::WriteTensor {
+                path,
+                tensor: tensor.to_owned(),
+                offset,
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// The same, for a file that was to be renamed from the folder `from` to the folder `to`.
+    pub(crate) fn moved(mut self, from: &std::path::Path, to: &std::path::Path) -> Self {
+        if let Self::Write { path, .. }
+        | Self::WriteTensor { path, .. }
+        | Self::FlushFolder { path, .. } = &mut self
+            && let Ok(inside) = path.strip_prefix(from)
+        {
+            *path = to.join(inside);
+        }
+        self
+    }
 }
 
 #[cfg(test)]

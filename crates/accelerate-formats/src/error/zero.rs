@@ -57,13 +57,32 @@ pub enum ZeroFault {
     },
     /// Files of some ranks are missing.
     #[error(
-        "{expected} ranks wrote this checkpoint, but {found} files `*_optim_states.pt` are there; copy all of them"
+        "{expected} ranks wrote this checkpoint, but {found} files `*{ending}` are there{}",
+        lacking(.missing)
     )]
     Ranks {
         /// How many ranks there were.
         expected: usize,
         /// How many files there are.
         found: usize,
+        /// How the files end.
+        ending: &'static str,
+        /// The ranks whose files are not there.
+        missing: Vec<usize>,
+    },
+    /// Files of two checkpoints lie in one folder.
+    #[error(
+        "`{file}` says {found} where `{first}` says {expected}: these files are not of one checkpoint"
+    )]
+    Contradiction {
+        /// The second file.
+        file: String,
+        /// What it says.
+        found: String,
+        /// The first file.
+        first: String,
+        /// What that one says.
+        expected: String,
     },
     /// A part is missing, or of another kind.
     #[error(
@@ -99,4 +118,18 @@ pub enum ZeroFault {
         /// The name.
         name: String,
     },
+}
+
+fn lacking(missing: &[usize]) -> String {
+    if missing.is_empty() {
+        return "; those of another checkpoint lie among them".to_owned();
+    }
+    let ranks: Vec<String> = missing.iter().take(8).map(usize::to_string).collect();
+    let more = missing.len().saturating_sub(ranks.len());
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("; copy those of rank {}{more} too", ranks.join(", "))
 }

@@ -174,7 +174,7 @@ impl<'a> TensorSlice<'a> {
 
     /// The tensor without its name, as other files give it too.
     pub(crate) fn to_stored(self) -> StoredTensor {
-        let storage = Arc::new(Storage::mapped(self.to_mapped(), false));
+        let storage = Arc::new(Storage::of_mapped(self.to_mapped(), false));
         StoredTensor::in_rows(self.dtype(), self.shape().to_vec(), storage)
     }
 

@@ -2,14 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorInfo;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::{LENGTH_BYTES, MAX_HEADER_BYTES, METADATA_KEY, Metadata};
-use crate::atomic_file::AtomicFile;
+use crate::atomic_file::{AtomicFile, SealedFile};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, WriteFault};
 
@@ -106,6 +106,8 @@ pub struct SafetensorsWriter {
     /// None after a failed write: the partial file is removed at once.
     file: Option<AtomicFile>,
     pending: std::vec::IntoIter<Planned>,
+    /// In bytes.
+    written: u64,
 }
 
 /// A tensor with its place in the file.
@@ -115,6 +117,22 @@ struct Planned {
     /// In bytes from the start of the data.
     begin: usize,
     end: usize,
+}
+
+impl Planned {
+    fn bytes(&self) -> usize {
+        self.end - self.begin
+    }
+
+    fn wrong_size(&self, found_bytes: usize) -> WriteFault {
+        WriteFault::WrongSize {
+            tensor: self.header.name.clone(),
+            dtype: self.header.dtype,
+            shape: self.header.shape.clone(),
+            expected_bytes: self.bytes(),
+            found_bytes,
+        }
+    }
 }
 
 impl SafetensorsWriter {
@@ -160,8 +178,15 @@ impl SafetensorsWriter {
             path: path.to_owned(),
             file: Some(begin(path)?),
             pending: planned.into_iter(),
+            written: header.len() as u64,
         };
-        writer.append(&header)?;
+        if let Some(file) = &mut writer.file {
+            let written = file.write_all(&header);
+            written.map_err(|source| Error::Write {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
         Ok(writer)
     }
 
@@ -178,6 +203,11 @@ impl SafetensorsWriter {
             .map(|planned| &planned.header)
     }
 
+    /// How many bytes the file has so far.
+    pub fn position(&self) -> u64 {
+        self.written
+    }
+
     /// Writes the data of the pending tensor: contiguous, row-major, little-endian.
     ///
     /// # Errors
@@ -185,57 +215,70 @@ impl SafetensorsWriter {
     /// the file is unharmed and the right tensor can still be written. [`Error::Write`] if the
     /// system fails, for example on a full disk: the partial file is removed at once.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let checked = self.check(name, bytes.len());
-        checked.map_err(|fault| Error::Unwritable {
-            path: self.path.clone(),
-            fault,
-        })?;
-        self.append(bytes)?;
+        let next = self.turn_of(name)?;
+        if next.bytes() != bytes.len() {
+            let fault = next.wrong_size(bytes.len());
+            return Err(self.refused(fault));
+        }
+        self.write_pieces(name, std::iter::once(Ok(bytes)))
+    }
+
+    /// Writes the data of the pending tensor piece after piece.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and those of the pieces. When it is not the wrong tensor, the
+    /// partial file is removed at once.
+    pub fn write_pieces<P: AsRef<[u8]>>(
+        &mut self,
+        name: &str,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<()> {
+        let next = self.turn_of(name)?;
+        let expected = next.bytes();
+        let Some(mut file) = self.file.take() else {
+            return Err(self.refused(WriteFault::GivenUp));
+        };
+        // Whatever fails from here on, the file is dropped.
+        let mut found = 0;
+        for piece in pieces {
+            let piece = piece?;
+            let piece = piece.as_ref();
+            found += piece.len();
+            file.write_all(piece).map_err(|source| Error::Write {
+                path: self.path.clone(),
+                source,
+            })?;
+        }
+        if found != expected {
+            let fault = self.turn_of(name)?.wrong_size(found);
+            return Err(self.refused(fault));
+        }
+        self.written += found as u64;
+        self.file = Some(file);
         self.pending.next();
         Ok(())
     }
 
-    fn check(&self, name: &str, found_bytes: usize) -> Result<(), WriteFault> {
-        if self.file.is_none() {
-            return Err(WriteFault::GivenUp);
+    fn refused(&self, fault: WriteFault) -> Error {
+        Error::Unwritable {
+            path: self.path.clone(),
+            fault,
         }
-        let next = self.pending.as_slice().first();
-        let Some(next) = next.filter(|next| next.header.name == name) else {
-            let expected = next.map(|next| next.header.name.clone());
-            return Err(WriteFault::OutOfOrder {
-                expected,
-                found: name.to_owned(),
-            });
-        };
-        let expected_bytes = next.end - next.begin;
-        if found_bytes != expected_bytes {
-            let TensorHeader {
-                name: tensor,
-                dtype,
-                shape,
-            } = next.header.clone();
-            return Err(WriteFault::WrongSize {
-                tensor,
-                dtype,
-                shape,
-                expected_bytes,
-                found_bytes,
-            });
-        }
-        Ok(())
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = match &mut self.file {
-            Some(file) => file.write_all(bytes),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        };
-        written.map_err(|source| {
-            self.file = None;
-            Error::Write {
-                path: self.path.clone(),
-                source,
+    /// The pending tensor, which must have this name.
+    fn turn_of(&self, name: &str) -> Result<&Planned> {
+        let next = self.pending.as_slice().first();
+        let next = next.filter(|next| next.header.name == name);
+        next.ok_or_else(|| {
+            if self.file.is_none() {
+                return self.refused(WriteFault::GivenUp);
             }
+            let expected = self.pending().map(|next| next.name.clone());
+            self.refused(WriteFault::OutOfOrder {
+                expected,
+                found: name.to_owned(),
+            })
         })
     }
 
@@ -245,13 +288,22 @@ impl SafetensorsWriter {
     /// [`Error::Unwritable`] if tensors are still pending or an earlier write failed, else as
     /// [`AtomicFile::commit`].
     pub fn finish(self) -> Result<()> {
+        self.seal()?.place()
+    }
+
+    /// Flushes the file to disk, still under its hidden name.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn seal(self) -> Result<SealedFile> {
         let Self {
             path,
             file,
             pending,
+            ..
         } = self;
         let fault = match (file, pending.as_slice().first()) {
-            (Some(file), None) => return file.commit(),
+            (Some(file), None) => return file.seal(),
             (None, _) => WriteFault::GivenUp,
             (Some(_), Some(next)) => WriteFault::Unfinished {
                 missing: pending.len(),

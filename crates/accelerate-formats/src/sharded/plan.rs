@@ -8,7 +8,7 @@ use crate::safetensors::TensorHeader;
 ///
 /// # Source
 /// `split_torch_state_dict_into_shards`.
-pub(super) fn plan(
+pub(crate) fn plan(
     tensors: impl IntoIterator<Item = TensorHeader>,
     limit: ShardSize,
 ) -> Vec<Vec<TensorHeader>> {
@@ -21,7 +21,7 @@ pub(super) fn plan(
             shards.push(vec![tensor]);
             continue;
         }
-        if filled + bytes > limit.bytes() {
+        if filled.saturating_add(bytes) > limit.bytes() {
             shards.push(std::mem::take(&mut current));
             filled = 0;
         }

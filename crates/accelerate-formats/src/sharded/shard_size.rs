@@ -18,6 +18,9 @@ const UNITS: [(&str, f64); 4] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 
 pub struct ShardSize(NonZeroU64);
 
 impl ShardSize {
+    /// No limit: one file for everything.
+    pub const UNLIMITED: Self = Self(NonZeroU64::MAX);
+
     /// So many bytes.
     pub fn from_bytes(bytes: NonZeroU64) -> Self {
         Self(bytes)

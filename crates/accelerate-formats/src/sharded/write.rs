@@ -1,17 +1,18 @@
 //! Writing one file after another, then the index.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::ShardSize;
 use super::plan::{bytes, plan};
-use crate::atomic_file::AtomicFile;
+use super::shard::{Shard, ShardWriter};
+use super::{ShardFormat, ShardSize};
+use crate::atomic_file::{AtomicFile, SealedFile};
 use crate::error::{Error, Result, WriteFault};
-use crate::safetensors::{Metadata, SafetensorsWriter, TensorHeader};
-use crate::weights::{INDEX_FILE, SINGLE_FILE, TORCH_INDEX_FILE, TORCH_SINGLE_FILE};
+use crate::folder::names_in;
+use crate::safetensors::{Metadata, TensorHeader};
 
 /// How weights are put into files.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +20,11 @@ use crate::weights::{INDEX_FILE, SINGLE_FILE, TORCH_INDEX_FILE, TORCH_SINGLE_FIL
 pub struct ShardedOptions {
     /// How large a file may become.
     pub max_shard_size: ShardSize,
-    /// Text for the header of every file, besides `format: pt`.
+    /// The kind of file.
+    pub format: ShardFormat,
+    /// Whether files of the other kind, from earlier saves, stay where they are.
+    pub keep_other_format: bool,
+    /// Text for the header of every safetensors file, besides `format: pt`.
     pub metadata: Metadata,
     /// Second names of tied tensors, each with the name of the tensor that is written.
     pub aliases: Vec<(String, String)>,
@@ -33,6 +38,20 @@ impl ShardedOptions {
         self
     }
 
+    /// The same with another kind of file.
+    #[must_use]
+    pub fn with_format(mut self, format: ShardFormat) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// The same, with files of the other kind staying where they are.
+    #[must_use]
+    pub fn keeping_other_format(mut self) -> Self {
+        self.keep_other_format = true;
+        self
+    }
+
     /// The same with a second name for a tensor.
     #[must_use]
     pub fn with_alias(mut self, alias: impl Into<String>, stored: impl Into<String>) -> Self {
@@ -42,28 +61,26 @@ impl ShardedOptions {
 }
 
 /// Writes weights into a folder: `model.safetensors` if one file is enough, else
-/// `model-00001-of-00003.safetensors` and so on with `model.safetensors.index.json`.
+/// `model-00001-of-00003.safetensors` and so on with `model.safetensors.index.json`; or the files of
+/// another [`ShardFormat`].
 ///
-/// Every file is whole or absent. When the last is there, files of earlier saves that would be
-/// taken for a part of these weights, or before them, are deleted: other shards, other indexes,
-/// `pytorch_model.bin`. An index that is there at the start is deleted at once, so that it never
-/// speaks of files from two saves.
+/// All files are written under hidden names, and put in place when the last of them is complete on
+/// disk: whatever fails before leaves what was there untouched. Then files of earlier saves that
+/// would be taken for a part of these weights are deleted: other shards, other indexes; and files
+/// of the other format, unless the options keep them. An earlier index is deleted before the first
+/// file is replaced, so that it never speaks of files from two saves.
 #[derive(Debug)]
 pub struct ShardedWriter {
     folder: PathBuf,
-    shards: std::vec::IntoIter<Shard>,
-    current: Option<(String, SafetensorsWriter)>,
-    written: Vec<String>,
+    format: ShardFormat,
+    keep_other_format: bool,
+    /// What is still to be begun, each with the name of its file.
+    shards: std::vec::IntoIter<(String, Shard)>,
+    current: Option<ShardWriter>,
+    sealed: Vec<SealedFile>,
     weight_map: BTreeMap<String, String>,
     total_size: u64,
     count: usize,
-}
-
-#[derive(Debug)]
-struct Shard {
-    file: String,
-    tensors: Vec<TensorHeader>,
-    metadata: Metadata,
 }
 
 impl ShardedWriter {
@@ -73,7 +90,11 @@ impl ShardedWriter {
     /// of the format.
     ///
     /// # Errors
-    /// [`Error::Write`] if the folder cannot be made, and those of [`SafetensorsWriter::create`].
+    /// [`Error::Write`] if the folder cannot be made, and those of [`SafetensorsWriter::create`] or
+    /// [`TorchWriter::create`].
+    ///
+    /// [`SafetensorsWriter::create`]: crate::SafetensorsWriter::create
+    /// [`TorchWriter::create`]: crate::TorchWriter::create
     pub fn create(
         folder: impl AsRef<Path>,
         tensors: impl IntoIterator<Item = TensorHeader>,
@@ -87,19 +108,20 @@ impl ShardedWriter {
         let shards = plan(tensors, options.max_shard_size);
         let mut writer = Self {
             folder: folder.to_owned(),
+            format: options.format,
+            keep_other_format: options.keep_other_format,
             shards: Vec::new().into_iter(),
             current: None,
-            written: Vec::new(),
+            sealed: Vec::new(),
             weight_map: BTreeMap::new(),
             total_size: 0,
             count: shards.len(),
         };
         let shards = shards.into_iter().enumerate();
-        let shards: Result<Vec<Shard>> = shards
+        let shards: Result<Vec<(String, Shard)>> = shards
             .map(|(place, tensors)| writer.shard(place, tensors, options))
             .collect();
         writer.shards = shards?.into_iter();
-        remove(&folder.join(INDEX_FILE))?;
         writer.advance()?;
         Ok(writer)
     }
@@ -109,111 +131,126 @@ impl ShardedWriter {
         place: usize,
         tensors: Vec<TensorHeader>,
         options: &ShardedOptions,
-    ) -> Result<Shard> {
-        let file = match self.count {
-            1 => SINGLE_FILE.to_owned(),
-            count => format!("model-{:05}-of-{count:05}.safetensors", place + 1),
-        };
+    ) -> Result<(String, Shard)> {
+        let file = self.format.shard(place, self.count);
         for tensor in &tensors {
             self.total_size += bytes(tensor);
-            if self
-                .weight_map
-                .insert(tensor.name.clone(), file.clone())
-                .is_some()
-            {
-                return Err(Error::Unwritable {
-                    path: self.folder.join(&file),
-                    fault: WriteFault::DuplicateName {
-                        tensor: tensor.name.clone(),
-                    },
-                });
+            self.map(&tensor.name, &file)?;
+        }
+        let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let aliases: Vec<(String, String)> = options
+            .aliases
+            .iter()
+            .filter(|(_, stored)| names.contains(stored.as_str()))
+            .cloned()
+            .collect();
+        if self.format == ShardFormat::Torch {
+            // The file has these names as well as the others.
+            for (alias, _) in &aliases {
+                self.map(alias, &file)?;
             }
         }
-        let mut metadata = options.metadata.clone().with("format", "pt");
-        for (alias, stored) in &options.aliases {
-            if tensors.iter().any(|tensor| tensor.name == *stored) {
-                metadata = metadata.with(alias, stored);
-            }
-        }
-        Ok(Shard {
-            file,
+        let shard = Shard {
             tensors,
-            metadata,
+            aliases,
+            metadata: options.metadata.clone().with("format", "pt"),
+        };
+        Ok((file, shard))
+    }
+
+    fn map(&mut self, name: &str, file: &str) -> Result<()> {
+        let known = self.weight_map.insert(name.to_owned(), file.to_owned());
+        if known.is_none() {
+            return Ok(());
+        }
+        Err(Error::Unwritable {
+            path: self.folder.join(file),
+            fault: WriteFault::DuplicateName {
+                tensor: name.to_owned(),
+            },
         })
     }
 
     /// The tensor to write next, or `None` when all are written.
     pub fn pending(&self) -> Option<&TensorHeader> {
-        self.current
-            .as_ref()
-            .and_then(|(_, writer)| writer.pending())
+        self.current.as_ref().and_then(ShardWriter::pending)
     }
 
     /// Writes the data of the pending tensor: contiguous, row-major, little-endian.
     ///
     /// # Errors
-    /// As [`SafetensorsWriter::write`], and [`Error::FlushFolder`] at the end of a file.
+    /// [`Error::Unwritable`] if `name` is not the pending tensor or `bytes` has not its size,
+    /// [`Error::WriteTensor`] if the system fails.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        match &mut self.current {
-            Some((_, writer)) => writer.write(name, bytes)?,
-            None => {
-                return Err(Error::Unwritable {
-                    path: self.folder.clone(),
-                    fault: WriteFault::OutOfOrder {
-                        expected: None,
-                        found: name.to_owned(),
-                    },
-                });
-            }
-        }
+        self.write_pieces(name, std::iter::once(Ok(bytes)))
+    }
+
+    /// Writes the data of the pending tensor piece after piece.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and those of the pieces; after an error nothing more can be
+    /// written.
+    pub fn write_pieces<P: AsRef<[u8]>>(
+        &mut self,
+        name: &str,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<()> {
+        let Some(writer) = &mut self.current else {
+            return Err(Error::Unwritable {
+                path: self.folder.clone(),
+                fault: WriteFault::OutOfOrder {
+                    expected: None,
+                    found: name.to_owned(),
+                },
+            });
+        };
+        let begin = writer.position();
+        let written = writer.write_pieces(name, pieces);
+        written.map_err(|error| error.of_tensor(name, begin))?;
         self.advance()
     }
 
     /// Finishes files that are complete, and begins the next.
     fn advance(&mut self) -> Result<()> {
         while self.pending().is_none() {
-            if let Some((file, writer)) = self.current.take() {
-                writer.finish()?;
-                self.written.push(file);
+            if let Some(writer) = self.current.take() {
+                self.sealed.push(writer.seal()?);
             }
-            let Some(Shard {
-                file,
-                tensors,
-                metadata,
-            }) = self.shards.next()
-            else {
+            let Some((file, shard)) = self.shards.next() else {
                 return Ok(());
             };
-            let writer = SafetensorsWriter::create(self.folder.join(&file), tensors, &metadata)?;
-            self.current = Some((file, writer));
+            let path = self.folder.join(file);
+            self.current = Some(ShardWriter::create(&path, shard, self.format)?);
         }
         Ok(())
     }
 
-    /// Writes the index where there are several files, deletes what is left of earlier saves, and
-    /// names the files that were written.
+    /// Writes the index where there are several files, puts all of them in place, deletes what is
+    /// left of earlier saves, and names the files that were written.
     ///
     /// # Errors
     /// [`Error::Unwritable`] if tensors are still pending, [`Error::Write`] if the system fails.
     pub fn finish(mut self) -> Result<Vec<PathBuf>> {
-        if let Some((_, writer)) = self.current.take() {
+        if let Some(writer) = self.current.take() {
             // Tells which tensor is pending.
-            writer.finish()?;
+            writer.seal()?;
         }
         if self.count > 1 {
-            self.write_index()?;
-            self.written.push(INDEX_FILE.to_owned());
+            let index = self.write_index()?;
+            self.sealed.push(index);
         }
-        self.remove_stale()?;
-        Ok(self
-            .written
-            .iter()
-            .map(|file| self.folder.join(file))
-            .collect())
+        remove(&self.folder.join(self.format.index()))?;
+        let mut written = Vec::with_capacity(self.sealed.len());
+        for file in std::mem::take(&mut self.sealed) {
+            written.push(file.path().to_owned());
+            file.place()?;
+        }
+        self.remove_stale(&written)?;
+        Ok(written)
     }
 
-    fn write_index(&self) -> Result<()> {
-        let path = self.folder.join(INDEX_FILE);
+    fn write_index(&self) -> Result<SealedFile> {
+        let path = self.folder.join(self.format.index());
         let index = Index {
             metadata: IndexMetadata {
                 total_size: self.total_size,
@@ -224,18 +261,20 @@ impl ShardedWriter {
         let written = serde_json::to_writer_pretty(&mut file, &index).map_err(Into::into);
         let written = written.and_then(|()| file.write_all(b"\n"));
         written.map_err(|source| Error::Write { path, source })?;
-        file.commit()
+        file.seal()
     }
 
-    fn remove_stale(&self) -> Result<()> {
-        let entries = std::fs::read_dir(&self.folder).map_err(|source| Error::Open {
-            path: self.folder.clone(),
-            source,
-        })?;
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if is_ours(&name) && !self.written.contains(&name) {
-                remove(&entry.path())?;
+    fn remove_stale(&self, written: &[PathBuf]) -> Result<()> {
+        let other = match self.format {
+            ShardFormat::Safetensors => ShardFormat::Torch,
+            ShardFormat::Torch => ShardFormat::Safetensors,
+        };
+        for name in names_in(&self.folder)? {
+            let is_stale =
+                self.format.makes(&name) || (!self.keep_other_format && other.makes(&name));
+            let path = self.folder.join(&name);
+            if is_stale && !written.contains(&path) {
+                remove(&path)?;
             }
         }
         Ok(())
@@ -252,27 +291,6 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a save makes a file of this name.
-fn is_ours(name: &str) -> bool {
-    let standard = [SINGLE_FILE, INDEX_FILE, TORCH_SINGLE_FILE, TORCH_INDEX_FILE];
-    if standard.contains(&name) {
-        return true;
-    }
-    let families = [("model-", ".safetensors"), ("pytorch_model-", ".bin")];
-    families.iter().any(|(begin, end)| {
-        let middle = name
-            .strip_prefix(begin)
-            .and_then(|name| name.strip_suffix(end));
-        middle
-            .and_then(|middle| middle.split_once("-of-"))
-            .is_some_and(|(place, count)| {
-                [place, count]
-                    .iter()
-                    .all(|n| n.len() == 5 && n.bytes().all(|byte| byte.is_ascii_digit()))
-            })
-    })
-}
-
 #[derive(Serialize)]
 struct Index<'a> {
     metadata: IndexMetadata,
@@ -282,30 +300,4 @@ struct Index<'a> {
 #[derive(Serialize)]
 struct IndexMetadata {
     total_size: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_files_of_a_save_are_cleaned_away() {
-        for name in [
-            "model.safetensors",
-            "pytorch_model.bin",
-            "model-00001-of-00012.safetensors",
-            "pytorch_model-00002-of-00002.bin",
-        ] {
-            assert!(is_ours(name), "{name}");
-        }
-        for name in [
-            "model_1.safetensors",
-            "model-1-of-2.safetensors",
-            "model-00001-of-00002.bin",
-            "optimizer.bin",
-            "model-0000a-of-00002.safetensors",
-        ] {
-            assert!(!is_ours(name), "{name}");
-        }
-    }
 }

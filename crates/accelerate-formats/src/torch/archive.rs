@@ -72,7 +72,7 @@ impl Archive {
         let bytes = self.bytes.slice(record.range.clone());
         let bytes = bytes.ok_or_else(|| missing(&name))?;
         Ok(match record.inflated {
-            None => Storage::mapped(bytes, self.big_endian),
+            None => Storage::of_mapped(bytes, self.big_endian),
             Some(size) => {
                 let deflated = Deflated {
                     packed: bytes,

@@ -33,6 +33,13 @@ impl Source {
         }
     }
 
+    pub(super) fn storage(&self) -> Option<&Arc<Storage>> {
+        match self {
+            Self::Whole(storage) => Some(storage),
+            Self::Gathered(_) => None,
+        }
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         matches!(self, Self::Whole(storage) if storage.is_pending())
     }

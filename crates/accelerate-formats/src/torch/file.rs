@@ -9,7 +9,7 @@ use crate::error::{Error, Result, TorchFault};
 use crate::mmap::{MappedBytes, MappedFile};
 use crate::pickle;
 use crate::tensor::StoredTensor;
-use crate::value::Value;
+use crate::value::{Dict, Value};
 
 /// What the first bytes of a zip archive are.
 const ZIP: &[u8] = b"PK\x03\x04";
@@ -132,6 +132,43 @@ impl TorchFile {
             fault: Box::new(fault),
         })
     }
+}
+
+impl TorchFile {
+    /// The tensors of the state dict that lies under a key, or under several joined by dots.
+    ///
+    /// # Errors
+    /// [`Error::NoPart`] with the keys that have a dict if there is none, else as
+    /// [`into_state_dict`](Self::into_state_dict).
+    pub fn into_part(self, part: &str) -> Result<Vec<(String, StoredTensor)>> {
+        let Self { path, value, .. } = self;
+        let Some(found) = find_part(&value, part) else {
+            let dict = value.as_dict().into_iter().flat_map(Dict::iter);
+            let found = dict
+                .filter(|(_, value)| value.as_dict().is_some())
+                .filter_map(|(key, _)| key.as_str().map(str::to_owned));
+            return Err(Error::NoPart {
+                found: found.collect(),
+                part: part.to_owned(),
+                path,
+            });
+        };
+        state_dict(found.clone()).map_err(|fault| Error::Torch {
+            path,
+            fault: Box::new(fault),
+        })
+    }
+}
+
+fn find_part<'v>(value: &'v Value, part: &str) -> Option<&'v Value> {
+    if let Some(found) = value.get(part) {
+        return Some(found);
+    }
+    let dots = part.match_indices('.');
+    dots.into_iter().find_map(|(dot, _)| {
+        let (first, rest) = (part.get(..dot)?, part.get(dot + 1..)?);
+        find_part(value.get(first)?, rest)
+    })
 }
 
 fn state_dict(value: Value) -> Result<Vec<(String, StoredTensor)>, TorchFault> {

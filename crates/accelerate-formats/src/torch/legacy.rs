@@ -74,7 +74,7 @@ fn locate(
         let storage = storage.ok_or(TorchFault::Legacy { what: "the end" })?;
         at = begin + storage.len();
         if made
-            .insert(key.to_owned(), Arc::new(Storage::mapped(storage, false)))
+            .insert(key.to_owned(), Arc::new(Storage::of_mapped(storage, false)))
             .is_some()
         {
             return Err(damaged());

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rawzip::extra_fields::ExtraFieldId;
 use rawzip::path::EntryPath;
-use rawzip::{Crc32Option, Header, ZipArchiveWriter};
+use rawzip::{DataDescriptorOutput, Header, ZipArchiveWriter};
 
 use super::encode::{Encoded, Source, encode};
-use crate::atomic_file::AtomicFile;
+use crate::atomic_file::{AtomicFile, SealedFile};
 use crate::error::{Error, Result, TorchWriteFault};
+use crate::tensor::Storage;
 use crate::value::Value;
 
 /// Where in the archive data may begin, so that it can be used where it is mapped.
@@ -82,13 +84,13 @@ impl TorchWriter {
             .map(|stem| stem.to_string_lossy().into_owned());
         let mut archive = ArchiveWriter::new(begin(path)?, &root.unwrap_or_default());
         let begun = archive.begin(&pickle);
+        begun.map_err(|source| write_error(path, source))?;
         let mut writer = Self {
             path: path.to_owned(),
             archive: Some(archive),
             storages: storages.into_iter(),
             next: 0,
         };
-        writer.keep(begun)?;
         writer.write_ready()?;
         Ok(writer)
     }
@@ -109,66 +111,77 @@ impl TorchWriter {
             })
     }
 
+    /// The storage to write next, as it was given with the value.
+    pub fn pending_storage(&self) -> Option<&Arc<Storage>> {
+        self.storages.as_slice().first().and_then(Source::storage)
+    }
+
+    /// How many bytes the file has so far.
+    pub fn position(&self) -> u64 {
+        let archive = self.archive.as_ref();
+        archive.map_or(0, |archive| archive.zip.stream_offset())
+    }
+
     /// Writes the bytes of the pending storage, little-endian.
     ///
     /// # Errors
     /// [`Error::TorchUnwritable`] if none is pending or the length is another: the file is unharmed.
     /// [`Error::Write`] if the system fails: the partial file is removed at once.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let fault = match self.pending() {
-            _ if self.archive.is_none() => Some(TorchWriteFault::GivenUp),
-            None => Some(TorchWriteFault::NothingPending),
-            Some(pending) if pending.bytes != bytes.len() => Some(TorchWriteFault::WrongSize {
-                storage: pending.index,
-                expected_bytes: pending.bytes,
-                found_bytes: bytes.len(),
-            }),
-            Some(_) => None,
-        };
-        if let Some(fault) = fault {
-            return Err(unwritable(&self.path, fault));
+        if let Some(pending) = self.pending()
+            && self.archive.is_some()
+            && pending.bytes != bytes.len()
+        {
+            return Err(unwritable(&self.path, wrong_size(pending, bytes.len())));
         }
-        self.append(bytes)?;
-        self.write_ready()
+        self.write_pieces(std::iter::once(Ok(bytes)))
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let key = self.next;
-        let written = match &mut self.archive {
-            Some(archive) => archive.storage(key, bytes),
-            None => Ok(()),
+    /// Writes the bytes of the pending storage, little-endian, piece after piece.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and those of the pieces; after an error the partial file is
+    /// removed.
+    pub fn write_pieces<P: AsRef<[u8]>>(
+        &mut self,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<()> {
+        let Some(mut archive) = self.archive.take() else {
+            return Err(unwritable(&self.path, TorchWriteFault::GivenUp));
         };
-        self.keep(written)?;
+        let Some(pending) = self.pending() else {
+            self.archive = Some(archive);
+            return Err(unwritable(&self.path, TorchWriteFault::NothingPending));
+        };
+        // Whatever fails from here on, the archive is dropped.
+        let written = archive.storage(self.next, pieces);
+        let written = written.map_err(|fault| fault.of(&self.path))?;
+        if written != pending.bytes as u64 {
+            let found = usize::try_from(written).unwrap_or(usize::MAX);
+            return Err(unwritable(&self.path, wrong_size(pending, found)));
+        }
+        self.archive = Some(archive);
         self.storages.next();
         self.next += 1;
-        Ok(())
+        self.write_ready()
     }
 
     fn write_ready(&mut self) -> Result<()> {
         while let Some(source) = self.storages.as_slice().first()
             && !source.is_pending()
         {
-            let key = self.next;
-            let written = match &mut self.archive {
-                Some(archive) => {
-                    let bytes = source.bytes()?;
-                    archive.storage(key, &bytes)
-                }
-                None => Ok(()),
+            let Some(mut archive) = self.archive.take() else {
+                return Ok(());
             };
-            self.keep(written)?;
+            let bytes = source.bytes()?;
+            let written = archive.storage(self.next, std::iter::once(Ok(&bytes)));
+            written.map_err(|fault| fault.of(&self.path))?;
+            drop(bytes);
+            self.archive = Some(archive);
             self.storages.next();
             self.next += 1;
         }
         Ok(())
-    }
-
-    /// Gives the file up after a failed write.
-    fn keep(&mut self, written: Result<(), rawzip::Error>) -> Result<()> {
-        written.map_err(|source| {
-            self.archive = None;
-            write_error(&self.path, source)
-        })
     }
 
     /// Flushes the file to disk and puts it in place.
@@ -177,12 +190,20 @@ impl TorchWriter {
     /// [`Error::TorchUnwritable`] if storages are still pending or an earlier write failed, else as
     /// [`AtomicFile::commit`].
     pub fn finish(self) -> Result<()> {
+        self.seal()?.place()
+    }
+
+    /// Flushes the file to disk, still under its hidden name.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn seal(self) -> Result<SealedFile> {
         let fault = match (self.archive, self.storages.len()) {
             (Some(archive), 0) => {
                 let file = archive.finish();
                 return file
                     .map_err(|source| write_error(&self.path, source))?
-                    .commit();
+                    .seal();
             }
             (None, _) => TorchWriteFault::GivenUp,
             (Some(_), missing) => TorchWriteFault::Unfinished { missing },
@@ -199,26 +220,68 @@ pub fn write_torch_file(path: impl AsRef<Path>, value: &Value) -> Result<()> {
     TorchWriter::create(path, value)?.finish()
 }
 
-/// Writes the archive of a value into a stream. A storage that is still to come gets `pending`.
-pub(crate) fn write_archive<W: Write>(
+/// Writes the archive of a value into a stream. A storage that is still to come gets `pending`, piece
+/// after piece; tells how many bytes that was.
+pub(crate) fn write_archive<W: Write, P: AsRef<[u8]>>(
     out: W,
     path: &Path,
     value: &Value,
-    pending: &[u8],
-) -> Result<()> {
+    pending: impl IntoIterator<Item = Result<P>>,
+) -> Result<u64> {
     let Encoded { pickle, storages } = encode(value).map_err(|fault| unwritable(path, fault))?;
     let failing = |source| write_error(path, source);
     let mut archive = ArchiveWriter::new(out, "archive");
     archive.begin(&pickle).map_err(failing)?;
+    let mut pending = Some(pending);
+    let mut found = 0;
     for (key, source) in storages.iter().enumerate() {
-        if source.is_pending() {
-            archive.storage(key, pending).map_err(failing)?;
+        let written = if source.is_pending() {
+            let pieces = pending.take().into_iter().flatten();
+            archive.storage(key, pieces).map(|bytes| found += bytes)
         } else {
-            archive.storage(key, &source.bytes()?).map_err(failing)?;
-        }
+            let bytes = source.bytes()?;
+            archive.storage(key, std::iter::once(Ok(&bytes))).map(drop)
+        };
+        written.map_err(|fault| fault.of(path))?;
     }
     archive.finish().map_err(failing)?;
-    Ok(())
+    Ok(found)
+}
+
+fn wrong_size(pending: PendingStorage, found_bytes: usize) -> TorchWriteFault {
+    TorchWriteFault::WrongSize {
+        storage: pending.index,
+        expected_bytes: pending.bytes,
+        found_bytes,
+    }
+}
+
+/// Why a record was not written.
+enum RecordFault {
+    Write(rawzip::Error),
+    /// Its bytes could not be had.
+    Read(Error),
+}
+
+impl RecordFault {
+    fn of(self, path: &Path) -> Error {
+        match self {
+            Self::Write(source) => write_error(path, source),
+            Self::Read(error) => error,
+        }
+    }
+}
+
+impl From<rawzip::Error> for RecordFault {
+    fn from(error: rawzip::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<std::io::Error> for RecordFault {
+    fn from(error: std::io::Error) -> Self {
+        Self::Write(error.into())
+    }
 }
 
 fn unwritable(path: &Path, fault: TorchWriteFault) -> Error {
@@ -277,30 +340,49 @@ impl<W: Write> ArchiveWriter<W> {
         self.record("byteorder", b"little")
     }
 
-    fn storage(&mut self, key: usize, bytes: &[u8]) -> Result<(), rawzip::Error> {
-        self.record(&format!("data/{key}"), bytes)
+    fn storage<P: AsRef<[u8]>>(
+        &mut self,
+        key: usize,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<u64, RecordFault> {
+        self.record_in_pieces(&format!("data/{key}"), pieces)
     }
 
     fn record(&mut self, name: &str, bytes: &[u8]) -> Result<(), rawzip::Error> {
+        match self.record_in_pieces(name, std::iter::once(Ok(bytes))) {
+            Err(RecordFault::Write(error)) => Err(error),
+            Err(RecordFault::Read(_)) | Ok(_) => Ok(()), // what is there need not be read
+        }
+    }
+
+    fn record_in_pieces<P: AsRef<[u8]>>(
+        &mut self,
+        name: &str,
+        pieces: impl IntoIterator<Item = Result<P>>,
+    ) -> Result<u64, RecordFault> {
         let path = format!("{}/{name}", self.root);
-        let sum = crc32fast::hash(bytes);
-        self.digest.update(name.as_bytes());
-        self.storages_digest.update(&sum.to_le_bytes());
         let begin =
             self.zip.stream_offset() + LOCAL_HEADER_BYTES + path.len() as u64 + EXTRA_HEADER_BYTES;
         let padding = begin.next_multiple_of(ALIGNMENT) - begin;
         let padding = vec![b'Z'; padding as usize];
-        let (mut entry, config) = self
+        let (mut entry, _) = self
             .zip
             .new_file(EntryPath::verbatim(path.as_bytes()))
             .extra_field(PADDING, &padding, Header::LOCAL)?
-            .crc32(Crc32Option::Custom(sum))
             .start()?;
-        let mut data = config.wrap(&mut entry);
-        data.write_all(bytes)?;
-        let (_, descriptor) = data.finish()?;
-        entry.finish(descriptor)?;
-        Ok(())
+        let mut sum = crc32fast::Hasher::new();
+        let mut bytes = 0;
+        for piece in pieces {
+            let piece = piece.map_err(RecordFault::Read)?;
+            sum.update(piece.as_ref());
+            entry.write_all(piece.as_ref())?;
+            bytes += piece.as_ref().len() as u64;
+        }
+        let sum = sum.finalize();
+        self.digest.update(name.as_bytes());
+        self.storages_digest.update(&sum.to_le_bytes());
+        entry.finish(DataDescriptorOutput::new(sum, bytes))?;
+        Ok(bytes)
     }
 
     fn finish(mut self) -> Result<W, rawzip::Error> {

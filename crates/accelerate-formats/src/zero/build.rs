@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use super::files::File;
+use super::files::{File, MODEL_ENDING, OPTIMIZER_ENDING};
 use super::{Fallible, Piece, Source, ZeroCheckpoint, ZeroTensor};
 use crate::cast::to_f32;
 use crate::dtype::Dtype;
@@ -11,6 +11,9 @@ use crate::error::ZeroFault;
 use crate::safetensors::TensorHeader;
 use crate::tensor::StoredTensor;
 use crate::value::Value;
+
+/// How many missing ranks an error keeps.
+const MISSING_KEPT: usize = 64;
 
 /// The parameters of a group with their shapes, in the order of the flat vector.
 type Group = Vec<(String, Vec<usize>)>;
@@ -32,6 +35,54 @@ fn number(value: &Value) -> Option<i128> {
     }
 }
 
+fn stage_of(file: &File) -> Fallible<i128> {
+    let stage = file.optimizer()?.get("zero_stage").and_then(number);
+    stage.ok_or_else(|| ZeroFault::NotZero {
+        file: file.name.clone(),
+    })
+}
+
+fn world_size_of(file: &File) -> Fallible<usize> {
+    let what = "partition_count";
+    let counts = match file.optimizer()?.get(what) {
+        Some(Value::List(counts)) => counts.iter().filter_map(Value::as_usize).max(),
+        Some(count) => count.as_usize(),
+        None => None,
+    };
+    let world_size = counts.filter(|&count| count > 0);
+    world_size.ok_or_else(|| file.lacks(what))
+}
+
+fn agree(first: &File, file: &File, what: &str, expected: i128, found: i128) -> Fallible<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(ZeroFault::Contradiction {
+        file: file.name.clone(),
+        found: format!("{found} ({what})"),
+        first: first.name.clone(),
+        expected: expected.to_string(),
+    })
+}
+
+/// Checks that every rank's file is there, and no other.
+fn all_ranks(files: &[File], world_size: usize, ending: &'static str) -> Fallible<()> {
+    if files.len() == world_size {
+        return Ok(());
+    }
+    let ranks: HashSet<usize> = files.iter().filter_map(File::rank).collect();
+    Err(ZeroFault::Ranks {
+        expected: world_size,
+        found: files.len(),
+        ending,
+        // A file may claim any number of ranks.
+        missing: (0..world_size)
+            .filter(|rank| !ranks.contains(rank))
+            .take(MISSING_KEPT)
+            .collect(),
+    })
+}
+
 struct Builder<'f> {
     folder: &'f Path,
     models: &'f [File],
@@ -48,27 +99,21 @@ impl<'f> Builder<'f> {
         let (Some(first), Some(model)) = (optimizers.first(), models.first()) else {
             return Err(ZeroFault::NoLatest);
         };
-        let optimizer = first.optimizer()?;
-        let stage = optimizer.get("zero_stage").and_then(number);
-        let stage = stage.ok_or_else(|| ZeroFault::NotZero {
-            file: first.name.clone(),
-        })?;
+        let stage = stage_of(first)?;
         let stage = u8::try_from(stage)
             .ok()
             .filter(|stage| (1..=3).contains(stage))
             .ok_or(ZeroFault::Stage { found: stage })?;
-        let counts = match optimizer.get("partition_count") {
-            Some(Value::List(counts)) => counts.iter().filter_map(Value::as_usize).max(),
-            Some(count) => count.as_usize(),
-            None => None,
-        };
-        let world_size = counts.filter(|&count| count > 0);
-        let world_size = world_size.ok_or_else(|| first.lacks("partition_count"))?;
-        if world_size != optimizers.len() {
-            return Err(ZeroFault::Ranks {
-                expected: world_size,
-                found: optimizers.len(),
-            });
+        let world_size = world_size_of(first)?;
+        for file in optimizers {
+            agree(first, file, "stage", i128::from(stage), stage_of(file)?)?;
+            let found = world_size_of(file)? as i128;
+            agree(first, file, "ranks", world_size as i128, found)?;
+        }
+        all_ranks(optimizers, world_size, OPTIMIZER_ENDING)?;
+        if stage == 3 {
+            // Every rank has its pieces of frozen parameters.
+            all_ranks(models, world_size, MODEL_ENDING)?;
         }
         let key = if stage == 3 {
             "fp32_flat_groups"

@@ -12,8 +12,8 @@ use crate::value::{Dict, Value};
 
 /// The file with the tag that was saved last.
 const LATEST: &str = "latest";
-const MODEL_ENDING: &str = "_model_states.pt";
-const OPTIMIZER_ENDING: &str = "_optim_states.pt";
+pub(super) const MODEL_ENDING: &str = "_model_states.pt";
+pub(super) const OPTIMIZER_ENDING: &str = "_optim_states.pt";
 /// The longest tag.
 const MAX_TAG_BYTES: usize = 4096;
 
@@ -42,6 +42,24 @@ pub(super) fn read(folder: &Path) -> Result<(Vec<File>, Vec<File>)> {
     let names = names_by_rank(folder)?;
     let optimizers = read_all(folder, &names, OPTIMIZER_ENDING)?;
     Ok((read_all(folder, &names, MODEL_ENDING)?, optimizers))
+}
+
+/// Whether a folder is one of DeepSpeed's: it holds the files of ranks, or says in `latest` which
+/// folder inside does.
+pub(crate) fn is_zero(folder: &Path) -> Result<bool> {
+    let holds_states = |names: &[String]| {
+        let mut names = names.iter();
+        names.any(|name| name.ends_with(OPTIMIZER_ENDING) || name.ends_with(MODEL_ENDING))
+    };
+    let names = names_in(folder)?;
+    if holds_states(&names) {
+        return Ok(true);
+    }
+    let Ok(tag) = latest(folder, &names) else {
+        return Ok(false);
+    };
+    // Where the folder is gone, reading it will say so.
+    Ok(names_in(&folder.join(tag)).map_or(true, |inner| holds_states(&inner)))
 }
 
 fn checked(tag: &str) -> Fallible<&str> {
@@ -121,6 +139,12 @@ fn read_all(folder: &Path, names: &[String], ending: &'static str) -> Result<Vec
 }
 
 impl File {
+    /// The rank that wrote it, by its name.
+    pub(super) fn rank(&self) -> Option<usize> {
+        let (_, rest) = self.name.split_once("zero_pp_rank_")?;
+        rest.split('_').next()?.parse().ok()
+    }
+
     pub(super) fn lacks(&self, what: &'static str) -> ZeroFault {
         ZeroFault::Lacks {
             file: self.name.clone(),

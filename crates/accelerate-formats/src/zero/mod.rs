@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use crate::cast::to_f32;
 use crate::error::{Error, Result, ZeroFault};
 use crate::safetensors::{TensorHeader, nearest};
-use crate::tensor::{StoredTensor, reserve};
+use crate::tensor::{Pieces, StoredTensor, TensorBytes, reserve};
 
 mod build;
 mod files;
+
+pub(crate) use self::files::is_zero;
 
 type Fallible<T> = std::result::Result<T, ZeroFault>;
 
@@ -106,63 +108,76 @@ impl ZeroCheckpoint {
             .map(|(alias, owner)| (alias.as_str(), owner.as_str()))
     }
 
-    /// Puts a tensor in row-major order, little-endian, into `out`, in place of what it held.
+    /// The data of a tensor in row-major order, little-endian, piece after piece, mostly where it is
+    /// mapped. A second name will do.
     ///
     /// # Errors
     /// [`Error::TensorNotFound`], [`Error::OutOfMemory`].
-    pub fn read_into(&self, name: &str, out: &mut Vec<u8>) -> Result<()> {
-        let alias = self.aliases.iter().find(|(alias, _)| alias == name);
-        let owner = alias.map_or(name, |(_, owner)| owner);
-        let tensor = self
-            .by_name
-            .get(owner)
-            .and_then(|&place| self.tensors.get(place));
-        let tensor = tensor.ok_or_else(|| Error::TensorNotFound {
-            path: self.folder.clone(),
-            tensor: name.to_owned(),
-            nearest: nearest(self.tensors().map(|known| known.name.as_str()), name),
-        })?;
-        let bytes = tensor
-            .header
-            .dtype
-            .bits_of(&tensor.header.shape)
-            .unwrap_or(0)
-            / 8;
-        out.clear();
-        reserve(out, bytes)?;
-        match &tensor.source {
+    pub fn pieces(&self, name: &str) -> Result<Pieces<'_>> {
+        let tensor = self.find(name)?;
+        Ok(match &tensor.source {
             Source::Cast(stored) => {
+                let mut out = Vec::new();
                 // Types without a cast were refused on opening.
-                let _known = to_f32(stored.dtype(), &stored.bytes()?, out);
+                let _known = to_f32(stored.dtype(), &stored.bytes()?, &mut out);
+                Box::new(std::iter::once(Ok(TensorBytes::from(out))))
             }
             Source::Joined(parts) => {
-                for part in parts {
-                    out.extend_from_slice(&part.bytes()?);
-                }
-                out.truncate(bytes);
+                let header = &tensor.header;
+                let mut missing = header.dtype.bits_of(&header.shape).unwrap_or(0) / 8;
+                let parts = parts.iter().map(move |part| {
+                    let bytes = part.to_owner()?;
+                    // The last ranks' parts end in padding.
+                    let taken = bytes.len().min(missing);
+                    missing -= taken;
+                    Ok(bytes.slice(0..taken).unwrap_or(bytes))
+                });
+                Box::new(parts)
             }
-            Source::Pieces(pieces) => {
-                for piece in pieces {
-                    self.append(*piece, out)?;
-                }
-            }
+            Source::Pieces(pieces) => Box::new(pieces.iter().map(|piece| self.piece(*piece))),
+        })
+    }
+
+    /// Puts a tensor in row-major order, little-endian, into `out`, in place of what it held.
+    ///
+    /// # Errors
+    /// As [`pieces`](Self::pieces).
+    pub fn read_into(&self, name: &str, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        for piece in self.pieces(name)? {
+            let piece = piece?;
+            reserve(out, piece.len())?;
+            out.extend_from_slice(&piece);
         }
         Ok(())
     }
 
-    fn append(&self, piece: Piece, out: &mut Vec<u8>) -> Result<()> {
-        let flat = self
-            .flat
-            .get(piece.rank)
-            .and_then(|rank| rank.get(piece.tensor));
-        if let Some(flat) = flat {
-            let bytes = flat.bytes()?;
-            let begin = piece.begin * size_of::<f32>();
-            let end = begin + piece.length * size_of::<f32>();
-            // Checked when the pieces were cut.
-            out.extend_from_slice(bytes.get(begin..end).unwrap_or_default());
-        }
-        Ok(())
+    fn find(&self, name: &str) -> Result<&ZeroTensor> {
+        let alias = self.aliases.iter().find(|(alias, _)| alias == name);
+        let owner = alias.map_or(name, |(_, owner)| owner);
+        let place = self.by_name.get(owner);
+        let tensor = place.and_then(|&place| self.tensors.get(place));
+        tensor.ok_or_else(|| Error::TensorNotFound {
+            path: self.folder.clone(),
+            tensor: name.to_owned(),
+            nearest: nearest(self.tensors().map(|known| known.name.as_str()), name),
+        })
+    }
+
+    fn piece(&self, piece: Piece) -> Result<TensorBytes> {
+        let rank = self.flat.get(piece.rank);
+        let flat = rank.and_then(|rank| rank.get(piece.tensor));
+        let lost = || Error::TensorNotFound {
+            path: self.folder.clone(),
+            tensor: format!("flat tensor {} of rank {}", piece.tensor, piece.rank),
+            nearest: None,
+        };
+        let bytes = flat.ok_or_else(lost)?.to_owner()?;
+        let begin = piece.begin * size_of::<f32>();
+        // Checked when the pieces were cut.
+        bytes
+            .slice(begin..begin + piece.length * size_of::<f32>())
+            .ok_or_else(lost)
     }
 }
 

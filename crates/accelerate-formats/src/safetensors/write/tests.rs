@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use safetensors::tensor::TensorView;
