@@ -1,7 +1,7 @@
 //! The parts of a training loop one by one: loader, step, gathering of metrics, accumulation.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::failure::Failure;
