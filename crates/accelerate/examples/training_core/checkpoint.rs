@@ -69,12 +69,12 @@ impl Job {
         for number in 1..=layers {
             let layer = Linear::without_bias(WIDTH, WIDTH, &factory)?;
             let mut weight = layer.weight.tensor().shallow_clone();
-            tch::no_grad(|| weight.f_fill_(number as f64 * 1e-3))?;
+            let _filled = tch::no_grad(|| weight.f_fill_(number as f64 * 1e-3))?;
             made.push(layer);
         }
         let model = SequentialOf::new(made);
         let weights = model.parameters().into_iter();
-        let weights = weights.map(|one| one.tensor().shallow_clone()).collect();
+        let weights: Vec<Tensor> = weights.map(|one| one.tensor().shallow_clone()).collect();
         let optimizer = AdamW::new(weights, AdamWConfig::default())?;
         let (model, mut optimizer) = accelerator.prepare((model, optimizer))?;
         for parameter in model.parameters() {
