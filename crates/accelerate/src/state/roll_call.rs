@@ -106,7 +106,7 @@ impl PartialState {
     /// connection of the caller's.
     pub(crate) fn has_ended(&self, store: &Store, rank: usize) -> accelerate_torch::Result<bool> {
         let (own, world) = (self.process_index(), self.num_processes());
-        let answers = presence::ask_all(store, self.store_host(), own, world)?;
+        let answers = presence::ask_all(store, self.store_host(), own, world, presence::CALLS)?;
         let its = answers.iter().find(|answer| answer.rank == rank);
         Ok(its.is_some_and(|answer| {
             matches!(answer.attendance, Attendance::Ended | Attendance::Left)
