@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn large_tensors_that_are_cut_by_columns_come_in_bands() {
-        let (rows, width) = (5, (GATHERED_BYTES / 4) / 2);
+        let (rows, width) = (4, (GATHERED_BYTES / 4) / 2);
         let all = numbers(rows * width);
         let half = width / 2;
         let parts = vec![
@@ -309,7 +309,7 @@ mod tests {
             part(&all, width, (0, 0), [rows, half]),
         ];
         let (bytes, count) = joined(pieces(Dtype::U32, &[rows, width], parts));
-        assert_eq!(count, 3, "two rows at a time");
+        assert_eq!(count, 2, "two rows at a time");
         assert!(bytes == all);
     }
 

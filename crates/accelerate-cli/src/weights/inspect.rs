@@ -58,7 +58,8 @@ enum Order {
 
 const AFTER_HELP: &str = "\
 Only headers and descriptions are read, and nothing in a pickle is ever executed. Offsets are those of
-a tensor's first byte in its file. Totals count what is shown.
+a tensor's first byte in its file; in a distributed checkpoint, of the stream of `torch.save` with a part.
+Totals count what is shown.
 
 Exit code: 1 if something in a folder is damaged, missing or refused.
 
