@@ -1,6 +1,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The right to use what all tests of one program share; ends when it is dropped.
+#[derive(Debug)]
 #[must_use = "the turn ends when it is dropped"]
 pub struct Turn {
     _held: MutexGuard<'static, ()>,
