@@ -110,6 +110,11 @@ impl Running {
         found.unwrap()
     }
 
+    /// Sends SIGTERM.
+    pub(crate) fn ask_to_end(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
     pub(crate) fn wait(mut self) -> Done {
         let mut status = None;
         let start = Instant::now();

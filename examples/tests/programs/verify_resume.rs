@@ -52,6 +52,23 @@ fn nlp_goes_on_bit_for_bit_in_half_precision_with_accumulation_on_two_processes(
     );
 }
 
+#[test]
+fn a_job_whose_launcher_is_asked_to_end_saves_and_leaves() {
+    let place = Workplace::new();
+    let running = place
+        .launch_nlp(2, &[])
+        .args(["--epochs", "100000", "--project-dir"])
+        .args([place.path("project")])
+        .start();
+    running.wait_for_stdout("epoch 2:");
+    running.ask_to_end();
+    let done = running.wait();
+    done.assert_code(75);
+    done.assert_told(&["note: `nlp` was asked to end: it saved where it stands"]);
+    let saved = Workplace::files(&place.path("project/checkpoints"));
+    assert_eq!(saved, ["checkpoint_0", "latest"]);
+}
+
 /// The words of a small program, a test of this binary that trains where it is told to.
 fn small_program() -> Vec<String> {
     let this = std::env::current_exe().unwrap();

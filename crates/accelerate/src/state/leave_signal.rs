@@ -100,11 +100,13 @@ impl Request {
 /// [`Error::Io`] if the system refuses.
 pub(super) fn catch(signals: &[LeaveSignal]) -> Result<()> {
     let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
-    let new: BTreeSet<c_int> = signals.iter().map(|signal| signal.number()).collect();
-    let new: Vec<c_int> = new.difference(&caught).copied().collect();
-    if new.is_empty() {
+    let numbers = || signals.iter().map(|signal| signal.number());
+    // This is asked at every step.
+    if numbers().all(|number| caught.contains(&number)) {
         return Ok(());
     }
+    let new: BTreeSet<c_int> = numbers().collect();
+    let new: Vec<c_int> = new.difference(&caught).copied().collect();
     listen(&new).map_err(|source| Error::Signals { source })?;
     caught.extend(new);
     Ok(())
