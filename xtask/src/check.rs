@@ -42,7 +42,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
         "documentation",
         workspace
             .cargo()
-            .args(["doc", "--quiet", "--workspace", "--no-deps"])
+            .args(["doc", "--quiet", "--workspace", "--lib", "--no-deps"])
             .env("RUSTDOCFLAGS", "--deny warnings"),
     )
 }
