@@ -3,16 +3,20 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use accelerate_torch::Store;
+use accelerate_torch::{ProcessGroup, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::collectives::gather_object;
-use crate::state::PartialState;
+use crate::state::{Attendance, PartialState};
 use crate::{Error, Result};
 
 /// How long a key is waited for before the rank that is to set it is asked whether it lives.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank that can be asked may not answer before it counts as lost.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long a rank that cannot be asked may take, where the process group does not say.
+const UNKNOWN: Duration = Duration::from_secs(30 * 60);
 /// How often a key is looked for: soon at first, then less often.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
@@ -66,7 +70,8 @@ pub(super) fn first_failure<T>(own: Result<T>, fine: &[bool]) -> Result<T> {
 /// Values that ranks leave for each other in the job's store, over a connection of their own.
 ///
 /// No process group takes part, so nothing here can come between the training's collectives,
-/// whichever of them runs meanwhile. A rank that has ended is noticed and fails the rest.
+/// whichever of them runs meanwhile. A rank that has ended, or does not answer for long, is noticed
+/// and fails the rest.
 pub(super) struct Keys {
     state: PartialState,
     /// None for a process by itself.
@@ -118,17 +123,20 @@ impl Keys {
             .collect()
     }
 
-    /// The value that `rank` sets, unless it ends before.
+    /// The value that `rank` sets, unless it is lost before.
     ///
     /// Looks for it now and then: libtorch logs a warning for each wait that runs into its timeout.
     fn value(&self, store: &Store, key: &str, rank: usize) -> Result<Vec<u8>> {
         let mut pause = FIRST_LOOK;
         let mut asked = Instant::now();
+        let group = self.state.process_group();
+        let mut absence = Absence::new(group.map_or(UNKNOWN, ProcessGroup::timeout));
         while !store.contains(key)? {
             thread::sleep(pause);
             pause = LAST_LOOK.min(2 * pause);
             if asked.elapsed() >= PATIENCE {
-                if self.state.has_ended(store, rank)? && !store.contains(key)? {
+                let attendance = self.state.attendance(store, rank)?;
+                if absence.is_loss(attendance, Instant::now()) && !store.contains(key)? {
                     return Err(Error::OtherRankFailed { rank });
                 }
                 asked = Instant::now();
@@ -140,4 +148,64 @@ impl Keys {
 
 fn key(save: u64, step: u32, rank: usize) -> String {
     format!("accelerate/checkpoint/{save}/{step}/{rank}")
+}
+
+/// For how long a rank has shown no life.
+struct Absence {
+    /// How long one that cannot be asked may take.
+    unknown: Duration,
+    since: Option<(Attendance, Instant)>,
+}
+
+impl Absence {
+    fn new(unknown: Duration) -> Self {
+        Self {
+            unknown,
+            since: None,
+        }
+    }
+
+    /// Whether the rank is lost, by what was found of it `now`.
+    fn is_loss(&mut self, found: Attendance, now: Instant) -> bool {
+        let limit = match found {
+            Attendance::Here => {
+                self.since = None;
+                return false;
+            }
+            Attendance::Ended | Attendance::Left => return true,
+            Attendance::Silent => SILENCE,
+            Attendance::Unknown => self.unknown,
+        };
+        let same = self.since.filter(|(before, _)| *before == found);
+        let (_, since) = *self.since.insert(same.unwrap_or((found, now)));
+        now.duration_since(since) > limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_borne_for_a_while() {
+        let mut absence = Absence::new(2 * SILENCE);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!absence.is_loss(Attendance::Silent, at(0)));
+        assert!(!absence.is_loss(Attendance::Silent, at(59)));
+        assert!(!absence.is_loss(Attendance::Here, at(60)));
+        assert!(!absence.is_loss(Attendance::Silent, at(61)));
+        assert!(!absence.is_loss(Attendance::Silent, at(121)));
+        assert!(absence.is_loss(Attendance::Silent, at(122)));
+        assert!(!absence.is_loss(Attendance::Unknown, at(130)));
+        assert!(!absence.is_loss(Attendance::Unknown, at(250)));
+        assert!(absence.is_loss(Attendance::Unknown, at(251)));
+    }
+
+    #[test]
+    fn who_has_ended_or_left_is_lost_at_once() {
+        for gone in [Attendance::Ended, Attendance::Left] {
+            assert!(Absence::new(UNKNOWN).is_loss(gone, Instant::now()));
+        }
+    }
 }
