@@ -41,6 +41,14 @@ impl Agreement<'_> {
         }
     }
 
+    /// Tells ranks that still wait for this one that nothing more comes, as far as that goes:
+    /// collectives fail by themselves.
+    pub(super) fn give_up(&self) {
+        if let Self::Keys(keys) = self {
+            keys.give_up();
+        }
+    }
+
     /// An error of one rank is an error of all.
     ///
     /// # Collective
@@ -103,6 +111,7 @@ impl Keys {
                     break;
                 }
             }
+            store.delete(&given_up(earlier, state.process_index()))?;
         }
         Ok(keys)
     }
@@ -123,6 +132,19 @@ impl Keys {
             .collect()
     }
 
+    /// Tells the other ranks that this one sets no more keys. Where the store is lost they notice
+    /// that themselves.
+    fn give_up(&self) {
+        let Some(store) = &self.store else { return };
+        let key = given_up(self.save, self.state.process_index());
+        // The connection may be what failed; another one is tried once.
+        let told = store.set(&key, b"1");
+        let told = told.or_else(|_| store.reconnect()?.set(&key, b"1"));
+        if let Err(error) = told {
+            tracing::debug!(%error, "the other ranks are not told that a save was given up here");
+        }
+    }
+
     /// The value that `rank` sets, unless it is lost before.
     ///
     /// Looks for it now and then: libtorch logs a warning for each wait that runs into its timeout.
@@ -131,7 +153,15 @@ impl Keys {
         let mut asked = Instant::now();
         let group = self.state.process_group();
         let mut absence = Absence::new(group.map_or(UNKNOWN, ProcessGroup::timeout));
+        let given_up = given_up(self.save, rank);
         while !store.contains(key)? {
+            if store.contains(&given_up)? {
+                // It may have set this key just before.
+                if store.contains(key)? {
+                    break;
+                }
+                return Err(Error::OtherRankFailed { rank });
+            }
             thread::sleep(pause);
             pause = LAST_LOOK.min(2 * pause);
             if asked.elapsed() >= PATIENCE {
@@ -148,6 +178,10 @@ impl Keys {
 
 fn key(save: u64, step: u32, rank: usize) -> String {
     format!("accelerate/checkpoint/{save}/{step}/{rank}")
+}
+
+fn given_up(save: u64, rank: usize) -> String {
+    format!("accelerate/checkpoint/{save}/given_up/{rank}")
 }
 
 /// For how long a rank has shown no life.

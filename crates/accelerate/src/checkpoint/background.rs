@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -115,19 +116,26 @@ impl BackgroundSave {
             progress.failure = match thread.join() {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(Arc::new(error)),
-                Err(panic) => Some(Arc::new(Error::SavePanicked {
-                    message: message(&*panic),
-                })),
+                Err(panic) => Some(Arc::new(panicked(&*panic))),
             };
         }
         progress
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// A panic becomes an error, so that the other ranks are told of it. Nothing that `run` changes
+/// is looked at behind a panic, except the agreement, which then only gives up.
+fn without_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = panic::catch_unwind(AssertUnwindSafe(run));
+    done.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default()
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::SavePanicked {
+        message: text.unwrap_or_default(),
+    }
 }
 
 /// The save of one accelerator that is not settled yet, and the memory for copies.
@@ -207,9 +215,14 @@ impl TrainingState<'_> {
         let (files, keys, worker) = together(self.state, ready)?;
         let target = placing.target().to_owned();
         let thread = worker.run(move || {
-            let written = write_all(&files, &placing.folder());
+            let written = without_panic(|| write_all(&files, &placing.folder()));
             drop(files);
-            placing.finish(written, &mut Agreement::Keys(keys))
+            let mut agreement = Agreement::Keys(keys);
+            let placed = without_panic(|| placing.finish(written, &mut agreement));
+            if placed.is_err() {
+                agreement.give_up();
+            }
+            placed
         });
         self.project.set_iteration(self.project.iteration() + 1);
         let started = BackgroundSave::new(target, thread);
@@ -260,5 +273,21 @@ impl Worker {
         // The thread waits for it.
         let _ = self.give.send(Box::new(job));
         self.thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let failed = without_panic::<()>(|| panic!("no room for {}", 7));
+        let told = failed.unwrap_err();
+        assert!(
+            matches!(&told, Error::SavePanicked { message } if message == "no room for 7"),
+            "{told}"
+        );
+        assert_eq!(without_panic(|| Ok(3)).unwrap(), 3);
     }
 }
