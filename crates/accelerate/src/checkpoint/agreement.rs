@@ -91,10 +91,11 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Opens a connection for the `save`-th save, and takes away what this rank left for an
-    /// earlier one.
+    /// `earlier` one.
     ///
-    /// Every rank has read that by then, since all of them have come to this save.
-    pub(super) fn open(state: &PartialState, save: u64) -> Result<Self> {
+    /// Every rank has read that by then: it is a save of the same accelerator, which all of them
+    /// have settled before they came to this one. One of another accelerator may be under way.
+    pub(super) fn open(state: &PartialState, save: u64, earlier: Option<u64>) -> Result<Self> {
         let store = match state.process_group() {
             Some(group) => Some(group.store().reconnect()?),
             None => None,
@@ -105,7 +106,7 @@ impl Keys {
             save,
             step: 0,
         };
-        if let (Some(store), Some(earlier)) = (&keys.store, save.checked_sub(1)) {
+        if let (Some(store), Some(earlier)) = (&keys.store, earlier) {
             for step in 0.. {
                 if !store.delete(&key(earlier, step, state.process_index()))? {
                     break;

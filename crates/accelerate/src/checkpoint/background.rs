@@ -7,7 +7,7 @@
 //! appears, and `latest` moves, when every rank's files are whole, as with a save that is waited for.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,6 +143,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
 pub(crate) struct BackgroundSaves {
     pending: RefCell<Option<BackgroundSave>>,
     buffers: RefCell<CopyBuffers>,
+    /// The number of the last save that opened its keys, which are still in the store.
+    last: Cell<Option<u64>>,
 }
 
 impl BackgroundSaves {
@@ -209,7 +211,8 @@ impl TrainingState<'_> {
         self.saves.make_room(self.state, options.while_saving)?;
         let placing = Placing::begin(self.state, self.project, output_dir)?;
         let ready = self.copies(&placing, options).and_then(|files| {
-            let keys = Keys::open(self.state, save)?;
+            let keys = Keys::open(self.state, save, self.saves.last.get())?;
+            self.saves.last.set(Some(save));
             Ok((files, keys, Worker::start()?))
         });
         let (files, keys, worker) = together(self.state, ready)?;
