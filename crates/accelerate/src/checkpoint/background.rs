@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::agreement::{Agreement, Keys, together};
+use super::agreement::{Agreement, Keys, first_failure, together};
 use super::copies::CopyBuffers;
 use super::options::{SaveStateOptions, WhileSaving};
 use super::placing::Placing;
@@ -110,6 +110,11 @@ impl BackgroundSave {
         Some(self.failed(failure))
     }
 
+    fn is_told(&self) -> bool {
+        let progress = self.finished();
+        progress.reported && progress.failure.is_some()
+    }
+
     fn finished(&self) -> MutexGuard<'_, Progress> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = progress.thread.take() {
@@ -170,7 +175,8 @@ impl BackgroundSaves {
         drop(self.buffers.take());
     }
 
-    /// Settles the save before, on all ranks alike.
+    /// Settles the save before, on all ranks alike. Its failure is an error of all, unless
+    /// somebody was told on any of them.
     ///
     /// # Collective
     /// Every rank calls this.
@@ -188,7 +194,24 @@ impl BackgroundSaves {
                 return Err(Error::SavePending { ranks });
             }
         }
-        together(state, self.report())
+        let told = self.is_told();
+        let own = self.report();
+        let all = gather_object(state, vec![(told, own.is_ok())])?;
+        if all.iter().any(|&(told, _)| told) {
+            // Who waited on one rank knows that the save failed.
+            if let Err(failure) = own {
+                tracing::warn!("{}", failure.with_causes());
+            }
+            return Ok(());
+        }
+        let fine: Vec<bool> = all.into_iter().map(|(_, fine)| fine).collect();
+        first_failure(own, &fine)
+    }
+
+    /// Waits, and answers whether somebody was told of a failure.
+    fn is_told(&self) -> bool {
+        let pending = self.pending.borrow();
+        pending.as_ref().is_some_and(BackgroundSave::is_told)
     }
 }
 
