@@ -12,7 +12,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use super::agreement::{Agreement, Keys, first_failure, together};
@@ -67,7 +67,12 @@ impl BackgroundSave {
     /// Whether it is finished on all ranks, well or not.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = match self.progress.try_lock() {
+            Ok(progress) => progress,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody waits for it.
+            Err(TryLockError::WouldBlock) => return false,
+        };
         progress.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
