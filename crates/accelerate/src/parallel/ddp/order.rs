@@ -45,6 +45,10 @@ impl DataParallel {
             Order::Noting(noted, _) => {
                 let came =
                     std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner));
+                // The pass before had no backward yet.
+                if came.is_empty() {
+                    return Ok(());
+                }
                 if let Order::Noting(_, hooks) = std::mem::take(&mut *order) {
                     hooks
                         .into_iter()
