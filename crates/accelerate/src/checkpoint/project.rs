@@ -133,8 +133,6 @@ impl Project {
         Ok(())
     }
 
-    /// The checkpoint to load, and those that were passed over on the way to it.
-    ///
     /// Whether no checkpoint was ever named automatically here.
     ///
     /// # Errors
@@ -146,6 +144,8 @@ impl Project {
         Ok(numbered(&folder)?.is_empty())
     }
 
+    /// The checkpoint to load, and those that were passed over on the way to it.
+    ///
     /// A folder that is asked for is taken or refused. Without one it is the newest whole one whose
     /// number is not above `at_most`.
     ///
