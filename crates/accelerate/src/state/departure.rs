@@ -119,7 +119,11 @@ impl PartialState {
         thread::Builder::new()
             .name("accelerate-leaving".to_owned())
             .spawn(waiting)
-            .map_err(|source| Error::Signals { source })?;
+            .map_err(|source| {
+                // The next call tries again.
+                self.stop_attending();
+                Error::Signals { source }
+            })?;
         Ok(())
     }
 
