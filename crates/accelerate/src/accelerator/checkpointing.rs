@@ -167,7 +167,8 @@ impl Accelerator {
     /// A job of another number of ranks can load it too: the data goes on
     /// in the same order, and generators that no rank saved stay as they are. Where the loaders
     /// stood is restored if the configuration has `use_stateful_dataloader`; else skip
-    /// what was trained on with [`skip_first_batches`](Self::skip_first_batches).
+    /// what was trained on with [`skip_first_batches`](Self::skip_first_batches). Gradients become
+    /// those that were saved in the middle of an accumulation, and none otherwise.
     ///
     /// # Collective
     /// Every rank calls this.

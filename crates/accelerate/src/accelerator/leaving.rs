@@ -2,7 +2,7 @@
 
 use super::Accelerator;
 use crate::Result;
-use crate::checkpoint::LoadedState;
+use crate::checkpoint::{LoadedState, together};
 
 /// The exit code of a program that was asked to end, has saved where it stands, and can be started
 /// again to go on: 75, which `sysexits.h` calls a temporary failure.
@@ -83,14 +83,23 @@ impl Accelerator {
     /// Every rank calls this, at the same places.
     ///
     /// # Errors
-    /// Those of [`should_leave`](Self::should_leave) and [`save_state`](Self::save_state).
+    /// Those of [`should_leave`](Self::should_leave) and [`save_state`](Self::save_state). That an
+    /// earlier save in the background failed is a warning here, and what fails behind this save is
+    /// logged.
     pub fn leave_when_asked(&self) -> Result<()> {
         if !self.project_configuration().automatic_checkpoint_naming || !self.should_leave()? {
             return Ok(());
         }
+        // Nobody is there to try again: an earlier failure does not keep this save from being made.
+        if let Err(failure) = together(self.state(), self.shared.saves.report()) {
+            tracing::warn!("{}", failure.with_causes());
+        }
         let saved = self.save_state(None)?;
         tracing::info!(path = %saved.display(), "asked to end: saved, and left");
-        self.end_training()?;
+        // The state is saved, whatever comes of taking leave.
+        if let Err(failure) = self.end_training() {
+            tracing::error!("{}", failure.with_causes());
+        }
         end_process()
     }
 

@@ -3,16 +3,20 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use accelerate_torch::Store;
+use accelerate_torch::{ProcessGroup, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::collectives::gather_object;
-use crate::state::PartialState;
+use crate::state::{Attendance, PartialState};
 use crate::{Error, Result};
 
 /// How long a key is waited for before the rank that is to set it is asked whether it lives.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank that can be asked may not answer before it counts as lost.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long a rank that cannot be asked may take, where the process group does not say.
+const UNKNOWN: Duration = Duration::from_secs(30 * 60);
 /// How often a key is looked for: soon at first, then less often.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
@@ -34,6 +38,14 @@ impl Agreement<'_> {
         match self {
             Self::Collectives(state) => gather_object(state, vec![own]),
             Self::Keys(keys) => keys.gather(&own),
+        }
+    }
+
+    /// Tells ranks that still wait for this one that nothing more comes, as far as that goes:
+    /// collectives fail by themselves.
+    pub(super) fn give_up(&self) {
+        if let Self::Keys(keys) = self {
+            keys.give_up();
         }
     }
 
@@ -66,7 +78,8 @@ pub(super) fn first_failure<T>(own: Result<T>, fine: &[bool]) -> Result<T> {
 /// Values that ranks leave for each other in the job's store, over a connection of their own.
 ///
 /// No process group takes part, so nothing here can come between the training's collectives,
-/// whichever of them runs meanwhile. A rank that has ended is noticed and fails the rest.
+/// whichever of them runs meanwhile. A rank that has ended, or does not answer for long, is noticed
+/// and fails the rest.
 pub(super) struct Keys {
     state: PartialState,
     /// None for a process by itself.
@@ -78,10 +91,11 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Opens a connection for the `save`-th save, and takes away what this rank left for an
-    /// earlier one.
+    /// `earlier` one.
     ///
-    /// Every rank has read that by then, since all of them have come to this save.
-    pub(super) fn open(state: &PartialState, save: u64) -> Result<Self> {
+    /// Every rank has read that by then: it is a save of the same accelerator, which all of them
+    /// have settled before they came to this one. One of another accelerator may be under way.
+    pub(super) fn open(state: &PartialState, save: u64, earlier: Option<u64>) -> Result<Self> {
         let store = match state.process_group() {
             Some(group) => Some(group.store().reconnect()?),
             None => None,
@@ -92,12 +106,13 @@ impl Keys {
             save,
             step: 0,
         };
-        if let (Some(store), Some(earlier)) = (&keys.store, save.checked_sub(1)) {
+        if let (Some(store), Some(earlier)) = (&keys.store, earlier) {
             for step in 0.. {
                 if !store.delete(&key(earlier, step, state.process_index()))? {
                     break;
                 }
             }
+            store.delete(&given_up(earlier, state.process_index()))?;
         }
         Ok(keys)
     }
@@ -118,17 +133,41 @@ impl Keys {
             .collect()
     }
 
-    /// The value that `rank` sets, unless it ends before.
+    /// Tells the other ranks that this one sets no more keys. Where the store is lost they notice
+    /// that themselves.
+    fn give_up(&self) {
+        let Some(store) = &self.store else { return };
+        let key = given_up(self.save, self.state.process_index());
+        // The connection may be what failed; another one is tried once.
+        let told = store.set(&key, b"1");
+        let told = told.or_else(|_| store.reconnect()?.set(&key, b"1"));
+        if let Err(error) = told {
+            tracing::debug!(%error, "the other ranks are not told that a save was given up here");
+        }
+    }
+
+    /// The value that `rank` sets, unless it is lost before.
     ///
     /// Looks for it now and then: libtorch logs a warning for each wait that runs into its timeout.
     fn value(&self, store: &Store, key: &str, rank: usize) -> Result<Vec<u8>> {
         let mut pause = FIRST_LOOK;
         let mut asked = Instant::now();
+        let group = self.state.process_group();
+        let mut absence = Absence::new(group.map_or(UNKNOWN, ProcessGroup::timeout));
+        let given_up = given_up(self.save, rank);
         while !store.contains(key)? {
+            if store.contains(&given_up)? {
+                // It may have set this key just before.
+                if store.contains(key)? {
+                    break;
+                }
+                return Err(Error::OtherRankFailed { rank });
+            }
             thread::sleep(pause);
             pause = LAST_LOOK.min(2 * pause);
             if asked.elapsed() >= PATIENCE {
-                if self.state.has_ended(store, rank)? && !store.contains(key)? {
+                let attendance = self.state.attendance(store, rank)?;
+                if absence.is_loss(attendance, Instant::now()) && !store.contains(key)? {
                     return Err(Error::OtherRankFailed { rank });
                 }
                 asked = Instant::now();
@@ -140,4 +179,68 @@ impl Keys {
 
 fn key(save: u64, step: u32, rank: usize) -> String {
     format!("accelerate/checkpoint/{save}/{step}/{rank}")
+}
+
+fn given_up(save: u64, rank: usize) -> String {
+    format!("accelerate/checkpoint/{save}/given_up/{rank}")
+}
+
+/// For how long a rank has shown no life.
+struct Absence {
+    /// How long one that cannot be asked may take.
+    unknown: Duration,
+    since: Option<(Attendance, Instant)>,
+}
+
+impl Absence {
+    fn new(unknown: Duration) -> Self {
+        Self {
+            unknown,
+            since: None,
+        }
+    }
+
+    /// Whether the rank is lost, by what was found of it `now`.
+    fn is_loss(&mut self, found: Attendance, now: Instant) -> bool {
+        let limit = match found {
+            Attendance::Here => {
+                self.since = None;
+                return false;
+            }
+            Attendance::Ended | Attendance::Left => return true,
+            Attendance::Silent => SILENCE,
+            Attendance::Unknown => self.unknown,
+        };
+        let same = self.since.filter(|(before, _)| *before == found);
+        let (_, since) = *self.since.insert(same.unwrap_or((found, now)));
+        now.duration_since(since) > limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_borne_for_a_while() {
+        let mut absence = Absence::new(2 * SILENCE);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!absence.is_loss(Attendance::Silent, at(0)));
+        assert!(!absence.is_loss(Attendance::Silent, at(59)));
+        assert!(!absence.is_loss(Attendance::Here, at(60)));
+        assert!(!absence.is_loss(Attendance::Silent, at(61)));
+        assert!(!absence.is_loss(Attendance::Silent, at(121)));
+        assert!(absence.is_loss(Attendance::Silent, at(122)));
+        assert!(!absence.is_loss(Attendance::Unknown, at(130)));
+        assert!(!absence.is_loss(Attendance::Unknown, at(250)));
+        assert!(absence.is_loss(Attendance::Unknown, at(251)));
+    }
+
+    #[test]
+    fn who_has_ended_or_left_is_lost_at_once() {
+        for gone in [Attendance::Ended, Attendance::Left] {
+            assert!(Absence::new(UNKNOWN).is_loss(gone, Instant::now()));
+        }
+    }
 }

@@ -7,14 +7,15 @@
 //! appears, and `latest` moves, when every rank's files are whole, as with a save that is waited for.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
-use super::agreement::{Agreement, Keys, together};
+use super::agreement::{Agreement, Keys, first_failure, together};
 use super::copies::CopyBuffers;
 use super::options::{SaveStateOptions, WhileSaving};
 use super::placing::Placing;
@@ -66,7 +67,12 @@ impl BackgroundSave {
     /// Whether it is finished on all ranks, well or not.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = match self.progress.try_lock() {
+            Ok(progress) => progress,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody waits for it.
+            Err(TryLockError::WouldBlock) => return false,
+        };
         progress.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
@@ -109,25 +115,37 @@ impl BackgroundSave {
         Some(self.failed(failure))
     }
 
+    fn is_told(&self) -> bool {
+        let progress = self.finished();
+        progress.reported && progress.failure.is_some()
+    }
+
     fn finished(&self) -> MutexGuard<'_, Progress> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = progress.thread.take() {
             progress.failure = match thread.join() {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(Arc::new(error)),
-                Err(panic) => Some(Arc::new(Error::SavePanicked {
-                    message: message(&*panic),
-                })),
+                Err(panic) => Some(Arc::new(panicked(&*panic))),
             };
         }
         progress
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// A panic becomes an error, so that the other ranks are told of it. Nothing that `run` changes
+/// is looked at behind a panic, except the agreement, which then only gives up.
+fn without_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = panic::catch_unwind(AssertUnwindSafe(run));
+    done.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default()
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::SavePanicked {
+        message: text.unwrap_or_default(),
+    }
 }
 
 /// The save of one accelerator that is not settled yet, and the memory for copies.
@@ -135,6 +153,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 pub(crate) struct BackgroundSaves {
     pending: RefCell<Option<BackgroundSave>>,
     buffers: RefCell<CopyBuffers>,
+    /// The number of the last save that opened its keys, which are still in the store.
+    last: Cell<Option<u64>>,
 }
 
 impl BackgroundSaves {
@@ -160,7 +180,8 @@ impl BackgroundSaves {
         drop(self.buffers.take());
     }
 
-    /// Settles the save before, on all ranks alike.
+    /// Settles the save before, on all ranks alike. Its failure is an error of all, unless
+    /// somebody was told on any of them.
     ///
     /// # Collective
     /// Every rank calls this.
@@ -178,7 +199,24 @@ impl BackgroundSaves {
                 return Err(Error::SavePending { ranks });
             }
         }
-        together(state, self.report())
+        let told = self.is_told();
+        let own = self.report();
+        let all = gather_object(state, vec![(told, own.is_ok())])?;
+        if all.iter().any(|&(told, _)| told) {
+            // Who waited on one rank knows that the save failed.
+            if let Err(failure) = own {
+                tracing::warn!("{}", failure.with_causes());
+            }
+            return Ok(());
+        }
+        let fine: Vec<bool> = all.into_iter().map(|(_, fine)| fine).collect();
+        first_failure(own, &fine)
+    }
+
+    /// Waits, and answers whether somebody was told of a failure.
+    fn is_told(&self) -> bool {
+        let pending = self.pending.borrow();
+        pending.as_ref().is_some_and(BackgroundSave::is_told)
     }
 }
 
@@ -201,15 +239,21 @@ impl TrainingState<'_> {
         self.saves.make_room(self.state, options.while_saving)?;
         let placing = Placing::begin(self.state, self.project, output_dir)?;
         let ready = self.copies(&placing, options).and_then(|files| {
-            let keys = Keys::open(self.state, save)?;
+            let keys = Keys::open(self.state, save, self.saves.last.get())?;
+            self.saves.last.set(Some(save));
             Ok((files, keys, Worker::start()?))
         });
         let (files, keys, worker) = together(self.state, ready)?;
         let target = placing.target().to_owned();
         let thread = worker.run(move || {
-            let written = write_all(&files, &placing.folder());
+            let written = without_panic(|| write_all(&files, &placing.folder()));
             drop(files);
-            placing.finish(written, &mut Agreement::Keys(keys))
+            let mut agreement = Agreement::Keys(keys);
+            let placed = without_panic(|| placing.finish(written, &mut agreement));
+            if placed.is_err() {
+                agreement.give_up();
+            }
+            placed
         });
         self.project.set_iteration(self.project.iteration() + 1);
         let started = BackgroundSave::new(target, thread);
@@ -260,5 +304,21 @@ impl Worker {
         // The thread waits for it.
         let _ = self.give.send(Box::new(job));
         self.thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let failed = without_panic::<()>(|| panic!("no room for {}", 7));
+        let told = failed.unwrap_err();
+        assert!(
+            matches!(&told, Error::SavePanicked { message } if message == "no room for 7"),
+            "{told}"
+        );
+        assert_eq!(without_panic(|| Ok(3)).unwrap(), 3);
     }
 }

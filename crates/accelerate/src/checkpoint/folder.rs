@@ -176,7 +176,7 @@ pub(super) fn remove_if_there(folder: &Path) -> Result<()> {
     }
 }
 
-/// Flushes the entries of a folder to disk.
+/// Flushes a file, or the entries of a folder, to disk.
 pub(super) fn flush(folder: &Path) -> Result<()> {
     use std::io::ErrorKind::{InvalidInput, Unsupported};
     match File::open(folder).and_then(|opened| opened.sync_all()) {

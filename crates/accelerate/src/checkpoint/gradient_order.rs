@@ -1,12 +1,11 @@
 //! In which order the gradients of each model came first, so that ranks add them up alike when they
-//! go on: see [`DataParallel::arrange_buckets`].
+//! go on: see [`DataParallel::arrange_buckets`](crate::parallel::DataParallel::arrange_buckets).
 
 use std::path::Path;
 
 use super::planned_file::{Content, PlannedFile};
 use super::training_state::TrainingState;
-use crate::collectives::broadcast_object_list;
-use crate::parallel::DataParallel;
+use crate::collectives::{broadcast_object_list, gather_object};
 use crate::{Error, Result};
 
 const GRADIENT_ORDER: &str = "gradient_order.json";
@@ -45,12 +44,20 @@ impl TrainingState<'_> {
         broadcast_object_list(self.state, &mut orders, 0)?;
         let orders = orders.concat();
         let models = self.registry.data_parallel();
-        if orders.len() != models.len() {
-            return Ok(());
+        let mut own = vec![false; models.len()];
+        if orders.len() == models.len() {
+            let models = models.iter().zip(&orders);
+            own = models
+                .map(|(model, order)| model.can_arrange(order))
+                .collect();
         }
-        let models = models.iter().zip(&orders);
-        models
-            .into_iter()
-            .try_for_each(|(model, order)| DataParallel::arrange_buckets(model, order))
+        // Ranks may stand differently: one may have begun a pass already.
+        let all = gather_object(self.state, vec![own])?;
+        for (place, (model, order)) in models.iter().zip(&orders).enumerate() {
+            if all.iter().all(|can| can.get(place) == Some(&true)) {
+                model.arrange_buckets(order)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -31,15 +31,13 @@ pub(super) fn plan(name: String, models: &[Rc<ModelHandle>]) -> Result<PlannedFi
 /// Gives the models the gradients of a file, and none where it has none.
 pub(super) fn load(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
     let value = torch_state::read(path)?;
+    clear(models)?;
     let saved = value.as_slice().unwrap_or(&[]);
     for (place, model) in models.iter().enumerate() {
         for (name, parameter) in model.named_parameters() {
             let parameter = parameter.tensor();
             let stored = saved.get(place).and_then(|own| own.get(&name)?.as_tensor());
-            let Some(stored) = stored else {
-                autograd::set_grad(parameter, None)?;
-                continue;
-            };
+            let Some(stored) = stored else { continue };
             let stored = torch_state::tensor(stored)?;
             if stored.size() != parameter.size() {
                 return Err(Error::StateMismatch {
@@ -54,6 +52,19 @@ pub(super) fn load(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
             let mut gradient = parameter.f_zeros_like()?;
             tch::no_grad(|| gradient.f_copy_(&stored))?;
             autograd::set_grad(parameter, Some(&gradient))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes all gradients from the models.
+pub(super) fn clear(models: &[Rc<ModelHandle>]) -> Result<()> {
+    for model in models {
+        for (_, parameter) in model.named_parameters() {
+            let parameter = parameter.tensor();
+            if autograd::grad(parameter)?.is_some() {
+                autograd::set_grad(parameter, None)?;
+            }
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What a checkpoint folder holds, so that a whole one can be told from a broken one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::folder::flush;
 use crate::{Error, Result};
 
 /// The name of the manifest in a checkpoint folder.
@@ -210,19 +211,27 @@ impl Manifest {
     }
 
     /// Describes the files of `folder`, at any depth, that are not described yet: those that hooks
-    /// of the program wrote.
+    /// of the program wrote. They and all folders below `folder` are flushed to disk.
     ///
     /// # Errors
-    /// [`Error::Io`] if one cannot be read.
+    /// [`Error::Io`] if one cannot be read or flushed.
     pub(crate) fn add_unlisted(&mut self, folder: &Path) -> Result<()> {
         let listed: HashSet<String> = self.files.iter().map(|file| file.name.clone()).collect();
         for name in files_below(folder, "")? {
             if !listed.contains(&name) {
                 self.files.push(ManifestFile::of(folder, &name)?);
+                flush(&folder.join(&name))?;
             }
         }
         self.files.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(())
+        let mut folders = BTreeSet::new();
+        for file in &self.files {
+            let above = Path::new(&file.name).ancestors().skip(1);
+            folders.extend(above.filter(|part| !part.as_os_str().is_empty()));
+        }
+        // Inner ones first.
+        let mut folders = folders.into_iter().rev();
+        folders.try_for_each(|part| flush(&folder.join(part)))
     }
 
     /// Reads the manifest of a checkpoint folder and compares it with what is there.

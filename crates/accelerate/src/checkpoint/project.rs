@@ -111,14 +111,15 @@ impl Project {
 
     /// Marks `saved` as the newest and removes what the limit does not allow, oldest first.
     pub(crate) fn saved(&self, saved: &Path) -> Result<()> {
-        let Some(folder) = self.automatic().filter(|folder| saved.starts_with(folder)) else {
+        // With automatic names it is always one of them, by its absolute path.
+        let Some(folder) = self.automatic().and(saved.parent()) else {
             return Ok(());
         };
-        mark(&folder, saved)?;
+        mark(folder, saved)?;
         let Some(limit) = self.configuration.total_limit else {
             return Ok(());
         };
-        let mut numbered = numbered(&folder)?;
+        let mut numbered = numbered(folder)?;
         // Numbers above this one belong to a run that was given up: they are the oldest.
         let own = self.iteration();
         numbered.sort_by_key(|(number, _)| (*number <= own, *number));
@@ -132,8 +133,6 @@ impl Project {
         Ok(())
     }
 
-    /// The checkpoint to load, and those that were passed over on the way to it.
-    ///
     /// Whether no checkpoint was ever named automatically here.
     ///
     /// # Errors
@@ -145,6 +144,8 @@ impl Project {
         Ok(numbered(&folder)?.is_empty())
     }
 
+    /// The checkpoint to load, and those that were passed over on the way to it.
+    ///
     /// A folder that is asked for is taken or refused. Without one it is the newest whole one whose
     /// number is not above `at_most`.
     ///
@@ -290,6 +291,19 @@ mod tests {
         let latest = std::fs::read_to_string(folder.path().join("checkpoints/latest")).unwrap();
         assert_eq!(latest, "checkpoint_11\n");
         assert_eq!(project.source(None, None).unwrap().number, Some(11));
+    }
+
+    #[test]
+    fn a_relative_folder_is_counted_too() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let relative = Path::new(folder.path().file_name().unwrap());
+        let project = project(relative, Some(2));
+        for _ in 0..4 {
+            save(&project);
+        }
+        assert_eq!(left(relative), [2, 3]);
+        let latest = std::fs::read_to_string(relative.join("checkpoints/latest")).unwrap();
+        assert_eq!(latest, "checkpoint_3\n");
     }
 
     #[test]

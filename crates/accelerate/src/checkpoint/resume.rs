@@ -172,19 +172,22 @@ impl TrainingState<'_> {
         Ok(warnings)
     }
 
-    /// Gradients of an accumulation that was not at its end belong to the ranks that had them.
+    /// Gradients of an accumulation that was not at its end belong to the ranks that had them. Those
+    /// that are there go in any case: they belong to what was given up.
     fn load_gradients(&self, found: &Found) -> Result<Option<String>> {
         let name = files::gradients(self.state.process_index());
         let path = found.path.join(&name);
         let same_ranks = found.num_processes == Some(self.state.num_processes());
         let of_anyone = found.path.join(files::gradients(0));
         if !path.exists() && (same_ranks || !of_anyone.exists()) {
+            gradients::clear(&self.registry.models.alive())?;
             return Ok(None);
         }
         if !same_ranks {
             let problem = "saved in the middle of an accumulation by another number of ranks: \
                            its gradients are left out";
             self.gradient_state.restart();
+            gradients::clear(&self.registry.models.alive())?;
             return Ok(Some(problem.to_owned()));
         }
         gradients::load(&path, &self.registry.models.alive())?;

@@ -119,7 +119,11 @@ impl PartialState {
         thread::Builder::new()
             .name("accelerate-leaving".to_owned())
             .spawn(waiting)
-            .map_err(|source| Error::Signals { source })?;
+            .map_err(|source| {
+                // The next call tries again.
+                self.stop_attending();
+                Error::Signals { source }
+            })?;
         Ok(())
     }
 
@@ -155,6 +159,9 @@ impl PartialState {
     fn furthest(&self, own: u64) -> Result<u64, String> {
         let answers = self.ask_ranks(ASK);
         if let Some(why) = missing(&answers) {
+            return Err(why);
+        }
+        if let Some(why) = unheard(&answers) {
             return Err(why);
         }
         let read = |answer: Answer| {
@@ -195,6 +202,13 @@ fn missing(answers: &[Answer]) -> Option<String> {
         _ => "cannot be asked",
     };
     Some(format!("rank {} {what}", wrong.rank))
+}
+
+/// Which rank lives and did not get to say how far it is, if one.
+fn unheard(answers: &[Answer]) -> Option<String> {
+    let mut here = answers.iter().filter(|answer| is_here(answer));
+    let silent = here.find(|answer| answer.news.is_empty())?;
+    Some(format!("rank {} does not answer", silent.rank))
 }
 
 /// That of a process, shared with what answers for it.
@@ -250,5 +264,15 @@ mod tests {
         departure.answer("failed rank 2 has ended").unwrap();
         let gone = departure.leaves_behind(4, Duration::ZERO).unwrap_err();
         assert!(gone.to_string().contains("rank 2 has ended"), "{gone}");
+    }
+
+    #[test]
+    fn who_lives_and_says_nothing_does_not_answer() {
+        let mut answer = Answer::without_news(1, Attendance::Here);
+        let left = || Answer::without_news(0, Attendance::Left);
+        let heard = [left(), Answer::without_news(1, Attendance::Here)];
+        assert_eq!(unheard(&heard).unwrap(), "rank 1 does not answer");
+        answer.news = b"12".to_vec();
+        assert!(unheard(&[left(), answer]).is_none());
     }
 }

@@ -97,7 +97,7 @@ impl Request {
 /// Notices these signals from now on, on a thread of its own.
 ///
 /// # Errors
-/// [`Error::Io`] if the system refuses.
+/// [`Error::Signals`] if the system refuses.
 pub(super) fn catch(signals: &[LeaveSignal]) -> Result<()> {
     let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = || signals.iter().map(|signal| signal.number());

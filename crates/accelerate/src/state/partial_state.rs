@@ -250,6 +250,11 @@ impl PartialState {
         !self.shared.attending.swap(true, Ordering::AcqRel)
     }
 
+    /// Takes the mark away again: nobody waits.
+    pub(super) fn stop_attending(&self) {
+        self.shared.attending.store(false, Ordering::Release);
+    }
+
     /// This state for a thread that does not keep it alive.
     pub(super) fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static + use<> {
         let shared = Arc::downgrade(&self.shared);

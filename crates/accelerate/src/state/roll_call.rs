@@ -102,15 +102,17 @@ impl PartialState {
         done
     }
 
-    /// Whether the process of `rank` is known to have ended or to have left the job, asked over a
-    /// connection of the caller's.
-    pub(crate) fn has_ended(&self, store: &Store, rank: usize) -> accelerate_torch::Result<bool> {
+    /// What is known of the process of `rank`, asked over a connection of the caller's. This
+    /// process itself is here.
+    pub(crate) fn attendance(
+        &self,
+        store: &Store,
+        rank: usize,
+    ) -> accelerate_torch::Result<Attendance> {
         let (own, world) = (self.process_index(), self.num_processes());
         let answers = presence::ask_all(store, self.store_host(), own, world, presence::CALLS)?;
         let its = answers.iter().find(|answer| answer.rank == rank);
-        Ok(its.is_some_and(|answer| {
-            matches!(answer.attendance, Attendance::Ended | Attendance::Left)
-        }))
+        Ok(its.map_or(Attendance::Here, |answer| answer.attendance))
     }
 
     /// Asks every other rank once.

@@ -213,6 +213,13 @@ fn a_rank_that_fails_while_writing_fails_the_save_on_all() {
             .save_state_in_background(None, SaveStateOptions::default())?;
         let error = job.accelerator.save_state(None).unwrap_err();
         assert!(expected(&error), "{error:?}");
+        // Told on one rank, it holds up no save on the others.
+        let save = job
+            .accelerator
+            .save_state_in_background(None, SaveStateOptions::default())?;
+        if rank.index() == 0 {
+            assert!(expected(&save.wait().unwrap_err()));
+        }
         let _unheeded = job
             .accelerator
             .save_state_in_background(None, SaveStateOptions::default())?;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use accelerate::checkpoint::{
     Checkpointable, Manifest, ProjectConfiguration, SaveStateOptions, Value, Verify, Weights,
 };
+use accelerate::nn::Module as _;
 use accelerate::{Error, Result};
 use accelerate_testkit::turn;
 
@@ -134,6 +135,26 @@ fn weights_may_be_in_the_older_form() {
     job.train(2).unwrap();
     job.accelerator.load_state(None).unwrap();
     assert_eq!(job.weights(), weights);
+}
+
+#[test]
+fn gradients_of_what_is_given_up_go() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        accumulation: 2,
+        ..Setup::default()
+    };
+    let mut job = Job::new(folder.path(), setup).unwrap();
+    job.accelerator.save_state(None).unwrap();
+    job.train(1).unwrap();
+    let has_some = |job: &Job| {
+        let parameters = job.model.parameters();
+        parameters.iter().any(|one| one.tensor().grad().defined())
+    };
+    assert!(has_some(&job));
+    job.accelerator.load_state(None).unwrap();
+    assert!(!has_some(&job));
 }
 
 #[test]

@@ -45,6 +45,10 @@ impl DataParallel {
             Order::Noting(noted, _) => {
                 let came =
                     std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner));
+                // The pass before had no backward yet.
+                if came.is_empty() {
+                    return Ok(());
+                }
                 if let Order::Noting(_, hooks) = std::mem::take(&mut *order) {
                     hooks
                         .into_iter()
@@ -95,16 +99,18 @@ impl DataParallel {
         sorted.into_iter().eq(0..self.trained.len())
     }
 
-    /// Arranges the buckets as behind a pass in which gradients came in `order`, if no pass has
-    /// arranged them yet.
+    /// Whether buckets can be arranged by `order`, and no pass has arranged them yet.
+    pub(crate) fn can_arrange(&self, order: &[usize]) -> bool {
+        let is_new = matches!(&*self.order.borrow(), Order::Unknown);
+        is_new && self.has_order() && self.is_whole(order)
+    }
+
+    /// Arranges the buckets as behind a pass in which gradients came in `order`.
     ///
     /// # Collective
-    /// Every rank calls this with the same order.
+    /// Every rank calls this with the same order, where [`can_arrange`](Self::can_arrange) says so
+    /// on all of them.
     pub(crate) fn arrange_buckets(&self, order: &[usize]) -> Result<()> {
-        let is_new = matches!(&*self.order.borrow(), Order::Unknown);
-        if !is_new || !self.has_order() || !self.is_whole(order) {
-            return Ok(());
-        }
         self.pass("arrange buckets", |_| {
             self.without_gradients(|| self.report_in_order(order))?;
             self.reducer.rebuild_buckets()?;
