@@ -209,6 +209,7 @@ impl Reported {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 
