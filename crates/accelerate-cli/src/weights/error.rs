@@ -61,6 +61,9 @@ pub(crate) enum WeightsError {
     #[error("`{pattern}` is no pattern for names")]
     Pattern { pattern: String },
 
+    #[error("no tensor has a name that fits {}", listed(patterns))]
+    NothingFits { patterns: Vec<String> },
+
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
 }
@@ -73,6 +76,7 @@ impl WeightsError {
             | Self::InputIsLink { .. }
             | Self::OutputIsSource { .. }
             | Self::Pattern { .. }
+            | Self::NothingFits { .. }
             | Self::OneFile { .. } => 2,
             Self::Output(_) => 70,
             _ => 1,
@@ -108,6 +112,10 @@ impl Hint for WeightsError {
                 "known are safetensors files, files of `torch.save`, indexes, and folders of these, \
                  of `torch.distributed.checkpoint`, of DeepSpeed, of offloaded weights and of \
                  `save_state`"
+            }
+            Self::NothingFits { .. } => {
+                "patterns fit whole names: `*` stands for any text, `?` for one character; \
+                 `accelerate inspect` shows all names"
             }
             Self::Pattern { .. } => "`*` stands for any text, `?` for one character",
             _ => return None,
