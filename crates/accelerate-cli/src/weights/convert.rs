@@ -191,7 +191,12 @@ fn refuse_source(args: &ConvertArgs, place: &Place, checkpoint: &Checkpoint) -> 
             .parent()
             .is_some_and(|folder| same(folder, &args.output)),
     };
-    if checkpoint.files().iter().any(is_source) {
+    // Every file in a folder of DeepSpeed is taken for one of its ranks' if its name is like theirs.
+    let joins_ranks = match (place, checkpoint.as_zero(), args.output.parent()) {
+        (Place::File(_), Some(zero), Some(folder)) => same(folder, zero.folder()),
+        _ => false,
+    };
+    if joins_ranks || checkpoint.files().iter().any(is_source) {
         return Err(WeightsError::OutputIsSource {
             output: args.output.clone(),
         });

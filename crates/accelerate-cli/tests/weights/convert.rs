@@ -8,7 +8,9 @@ use accelerate_formats::{
 };
 
 use crate::{
-    checkpoints::{contents, fixture, floats, names, singles, tensor, tied_torch_file, two_ranks},
+    checkpoints::{
+        contents, copy, fixture, floats, names, singles, tensor, tied_torch_file, two_ranks,
+    },
     command::{Done, Folder},
 };
 
@@ -207,6 +209,18 @@ fn the_source_is_never_replaced() {
             .assert_says("holds the source");
     }
     assert_eq!(contents(&folder.path("model")), before);
+    copy(&fixture("zero2"), &folder.path("zero"));
+    let before = contents(&folder.path("zero/pytorch_model"));
+    for output in [
+        "zero/pytorch_model",
+        "zero/pytorch_model/mp_rank_00_model_states.pt",
+        "zero/pytorch_model/new.pt",
+    ] {
+        convert(&folder, &["zero", output, "--to", "torch"])
+            .assert_code(2)
+            .assert_says("holds the source");
+    }
+    assert_eq!(contents(&folder.path("zero/pytorch_model")), before);
     for (words, said) in [
         (
             &["model", "x.bin", "--max_shard_size", "1GB"][..],

@@ -153,8 +153,11 @@ impl<'f> Builder<'f> {
             }
         }
         let aliases = self.aliases(&by_name)?;
+        let files = self.models.iter().chain(self.optimizers);
+        let files = files.map(|file| self.folder.join(&file.name)).collect();
         Ok(ZeroCheckpoint {
             folder: self.folder.to_owned(),
+            files,
             stage: self.stage,
             world_size: self.world_size,
             flat: self.flat,
@@ -444,7 +447,7 @@ mod tests {
         assert!(check(&["zero_pp_rank_0", "zero_pp_rank_1"]).is_ok());
         let twice = check(&["bf16_zero_pp_rank_0", "zero_pp_rank_0"]).unwrap_err();
         assert!(
-            matches!(&twice, ZeroFault::Ranks { found: 2, missing, .. } if missing == &[1]),
+            matches!(&twice, ZeroFault::Ranks { found: 2, missing, .. } if *missing == [1]),
             "{twice}"
         );
         let mixed = check(&["bf16_zero_pp_rank_1", "zero_pp_rank_0"]).unwrap_err();
