@@ -27,7 +27,7 @@ pub struct ShardedTensor {
 }
 
 /// A box of a tensor, and where it lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chunk {
     pub(super) offsets: Vec<usize>,
     pub(super) sizes: Vec<usize>,
@@ -35,7 +35,7 @@ pub struct Chunk {
 }
 
 /// A stream within a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) file: String,
     pub(super) offset: u64,
