@@ -263,7 +263,7 @@ fn write(
             options.metadata = metadata;
             let written = write_sharded_with(source, target.path(), options)?;
             target.keep();
-            warn_of_other(&args.output, format);
+            warn_of_other(&args.output, &written);
             Ok(files(&written))
         }
     }

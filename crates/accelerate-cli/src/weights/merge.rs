@@ -8,7 +8,7 @@ use std::{
 
 use accelerate_formats::{
     Checkpoint, CheckpointKind, Error as FormatsError, OpenOptions, ShardFormat, ShardSize,
-    ShardedOptions, write_sharded_with,
+    ShardedOptions, weights::find_in, write_sharded_with,
 };
 use clap::Args;
 
@@ -175,8 +175,9 @@ fn write(
         if !values.is_empty() {
             merged += &format!(" and {} other values", values.len());
         }
-        warn_of_other(folder, ShardFormat::Torch);
-        return Ok((vec![path], merged));
+        let written = vec![path];
+        warn_of_other(folder, &written);
+        return Ok((written, merged));
     }
     if !values.is_empty() {
         return Err(FormatsError::NotOnlyTensors {
@@ -203,7 +204,7 @@ fn write(
         .with_format(format)
         .keeping_other_format();
     let written = write_sharded_with(&*source, folder, options)?;
-    warn_of_other(folder, format);
+    warn_of_other(folder, &written);
     Ok((written, amount(&*source)))
 }
 
@@ -215,12 +216,24 @@ fn count_of_ranks(ranks: usize) -> String {
 }
 
 /// Tells of an earlier file that readers would take in place of the new ones.
-pub(super) fn warn_of_other(folder: &Path, written: ShardFormat) {
-    let other = folder.join(ShardFormat::Torch.single());
-    if written == ShardFormat::Safetensors && other.exists() {
-        report::note(
-            &format!("`{}` is there from before", other.display()),
-            &["whoever loads weights from this folder takes it first".to_owned()],
-        );
-    }
+pub(super) fn warn_of_other(folder: &Path, written: &[PathBuf]) {
+    let (title, detail) = match find_in(folder) {
+        Ok(first)
+            if written
+                .iter()
+                .any(|new| new.file_name() == first.file_name()) =>
+        {
+            return;
+        }
+        Ok(first) => (
+            format!("`{}` is there from before", first.display()),
+            "whoever loads weights from this folder takes it first",
+        ),
+        Err(FormatsError::ManyIndexes { .. }) => (
+            format!("`{}` holds other indexes from before", folder.display()),
+            "whoever loads weights has to name the file and not the folder",
+        ),
+        Err(_) => return,
+    };
+    report::note(&title, &[detail.to_owned()]);
 }

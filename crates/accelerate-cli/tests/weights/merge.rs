@@ -242,4 +242,14 @@ fn a_file_that_readers_would_take_instead_is_told() {
         fs::read(folder.path("out/pytorch_model.bin")).unwrap(),
         b"old"
     );
+    // Shards of the other format come after a whole file of this one.
+    fs::create_dir(folder.path("shards")).unwrap();
+    fs::write(folder.path("shards/model.safetensors"), b"old").unwrap();
+    let words = ["merge-weights", "in", "shards", "--unsafe_serialization"];
+    let words = words.iter().chain(&["--max_shard_size", "0.03KB"]);
+    folder
+        .accelerate(words)
+        .done()
+        .assert_code(0)
+        .assert_says("`shards/model.safetensors` is there from before");
 }
