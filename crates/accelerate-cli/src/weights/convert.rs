@@ -115,11 +115,14 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode> {
     let checkpoint = Checkpoint::open(&args.source, &options)?;
     let values = checkpoint.other_values()?;
     if !values.is_empty() {
-        return Err(FormatsError::NotOnlyTensors {
-            path: args.source.clone(),
-            values,
-        }
-        .into());
+        return Err(WeightsError::NotOnlyTensors {
+            error: Box::new(FormatsError::NotOnlyTensors {
+                path: args.source.clone(),
+                values,
+            }),
+            advice: "take the tensors under one key with `--part KEY`; `accelerate merge-weights \
+                     --unsafe_serialization` keeps all of it in a file of `torch.save`",
+        });
     }
     refuse_source(args, &place, &checkpoint)?;
     let source = checkpoint.source()?;

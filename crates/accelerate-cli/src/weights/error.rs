@@ -18,6 +18,14 @@ pub(crate) enum WeightsError {
     #[error(transparent)]
     Formats(#[from] FormatsError),
 
+    /// There is more than tensors in a checkpoint, and the format to write holds only these.
+    #[error("{error}")]
+    NotOnlyTensors {
+        error: Box<FormatsError>,
+        /// What to do about it.
+        advice: &'static str,
+    },
+
     #[error("no sharded checkpoint in `{}`: it holds neither `.metadata` nor files `*_optim_states.pt`", path.display())]
     NotSharded {
         path: PathBuf,
@@ -88,6 +96,7 @@ impl Hint for WeightsError {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Formats(error) => return hint_of(error),
+            Self::NotOnlyTensors { advice, .. } => *advice,
             Self::NotSharded { inner, .. } if !inner.is_empty() => {
                 return Some(format!("give a folder in it: {}", listed(inner)));
             }
@@ -126,11 +135,6 @@ impl Hint for WeightsError {
 
 fn hint_of(error: &FormatsError) -> Option<String> {
     match error {
-        FormatsError::NotOnlyTensors { .. } => Some(
-            "safetensors files hold tensors only: add `--unsafe_serialization` for a file of \
-             `torch.save` that keeps all of it"
-                .to_owned(),
-        ),
         FormatsError::Cast { .. } => Some("leave out `--dtype`".to_owned()),
         FormatsError::Occupied { .. } => Some("name a folder that is absent or empty".to_owned()),
         FormatsError::NoPart { .. } => {

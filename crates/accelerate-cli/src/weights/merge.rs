@@ -180,11 +180,19 @@ fn write(
         return Ok((written, merged));
     }
     if !values.is_empty() {
-        return Err(FormatsError::NotOnlyTensors {
-            path: args.checkpoint_directory.clone(),
-            values,
-        }
-        .into());
+        return Err(WeightsError::NotOnlyTensors {
+            error: Box::new(FormatsError::NotOnlyTensors {
+                path: args.checkpoint_directory.clone(),
+                values,
+            }),
+            advice: if args.unsafe_serialization {
+                "shards hold tensors only: leave out `--max_shard_size` for one file of \
+                 `torch.save` that keeps all of it"
+            } else {
+                "safetensors files hold tensors only: add `--unsafe_serialization` for a file of \
+                 `torch.save` that keeps all of it"
+            },
+        });
     }
     if let Some(zero) = checkpoint.as_zero() {
         let ranks = count_of_ranks(zero.world_size());

@@ -180,7 +180,8 @@ fn parts_are_found_and_what_is_no_tensor_is_not_lost_silently() {
     let both = both.to_str().unwrap();
     convert(&folder, &[both, "x"])
         .assert_code(1)
-        .assert_says("holds 2 values beside its tensors");
+        .assert_says("holds 2 values beside its tensors")
+        .assert_says("`--part KEY`");
     convert(&folder, &[both, "m", "--part", "model"]).assert_code(0);
     let weights = Weights::open(folder.path("m")).unwrap();
     assert_eq!(

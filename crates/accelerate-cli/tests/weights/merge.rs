@@ -109,6 +109,11 @@ fn an_optimizer_becomes_a_nested_dict() {
         "out",
         "--unsafe_serialization",
     ];
+    folder
+        .accelerate(words.iter().chain(&["--max_shard_size", "1GB"]))
+        .done()
+        .assert_code(1)
+        .assert_says("leave out `--max_shard_size`");
     folder.accelerate(words).done().assert_code(0);
     let file = TorchFile::open(folder.path("out/pytorch_model.bin")).unwrap();
     assert_eq!(file.value().get("groups").unwrap().as_f64(), Some(0.5));
