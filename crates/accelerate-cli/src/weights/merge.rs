@@ -144,6 +144,8 @@ fn to_remove(args: &MergeArgs, checkpoint: &Checkpoint) -> Result<Option<PathBuf
         Some(zero) => zero.folder().to_owned(),
         None => args.checkpoint_directory.clone(),
     };
+    // With a slash behind its name, a link would be looked through.
+    let folder: PathBuf = folder.components().collect();
     if folder.is_symlink() {
         return Err(WeightsError::InputIsLink { path: folder });
     }
