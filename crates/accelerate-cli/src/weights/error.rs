@@ -137,6 +137,7 @@ fn hint_of(error: &FormatsError) -> Option<String> {
     match error {
         FormatsError::Cast { .. } => Some("leave out `--dtype`".to_owned()),
         FormatsError::Occupied { .. } => Some("name a folder that is absent or empty".to_owned()),
+        FormatsError::Fixed { .. } => Some("name a new folder inside it".to_owned()),
         FormatsError::NoPart { .. } => {
             Some("files of `torch.save` and distributed checkpoints have parts".to_owned())
         }
