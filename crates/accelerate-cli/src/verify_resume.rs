@@ -102,6 +102,7 @@ pub(crate) fn run(args: &VerifyResumeArgs) -> Result<ExitCode, VerifyResumeError
     if let Some(first) = same.first() {
         return Err(not_repeatable(first));
     }
+    something_left(stop, &whole, &interrupted)?;
     let processes = args.resume_num_processes;
     let resumed = workplace.run(Stage::Resumed, None, processes)?;
     story::tell(&format!(
@@ -128,6 +129,15 @@ fn stop_step(asked: Option<NonZeroUsize>, whole: &Run) -> Result<usize, VerifyRe
         return Err(VerifyResumeError::NothingLeft { stop, steps });
     }
     Ok(stop)
+}
+
+/// Checks that the interrupted run left steps to be made.
+fn something_left(stop: usize, whole: &Run, interrupted: &Run) -> Result<(), VerifyResumeError> {
+    let (left, steps) = (interrupted.steps(), whole.steps());
+    if left >= steps {
+        return Err(VerifyResumeError::LeftTooLate { stop, steps });
+    }
+    Ok(())
 }
 
 fn not_repeatable(first: &Difference) -> VerifyResumeError {
@@ -168,6 +178,8 @@ fn verdict(
 
 #[cfg(test)]
 mod tests {
+    use accelerate_formats::step_records::StepRecord;
+
     use super::*;
     use crate::args::{Command, parse};
 
@@ -210,5 +222,20 @@ mod tests {
         assert!(words(&["--cpu", "prog"]).is_none(), "`--` is needed");
         assert!(words(&["--stop_at_step", "0", "--", "prog"]).is_none());
         assert!(words(&["--loss_tolerance", "-1", "--", "prog"]).is_none());
+    }
+
+    #[test]
+    fn a_run_that_leaves_behind_its_last_step_has_nothing_to_resume() {
+        let run = |steps: usize| Run {
+            ranks: vec![vec![StepRecord::default(); steps]],
+        };
+        assert!(something_left(3, &run(8), &run(4)).is_ok());
+        for steps in [8, 9] {
+            let error = something_left(3, &run(8), &run(steps)).unwrap_err();
+            assert!(matches!(
+                error,
+                VerifyResumeError::LeftTooLate { stop: 3, steps: 8 }
+            ));
+        }
     }
 }

@@ -23,10 +23,12 @@ impl AtomicFolder {
     /// Begins the folder that will be at `target`. The folder above it must exist.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if there is a folder with something in it, [`Error::Write`] if there is a
-    /// file, or the hidden folder cannot be made.
+    /// [`Error::Occupied`] if there is a folder with something in it, [`Error::Fixed`] if there is a
+    /// link or a mount point, [`Error::Write`] if there is a file, or the hidden folder cannot be made.
     pub fn create(target: impl AsRef<Path>) -> Result<Self> {
-        let target = target.as_ref();
+        // With a slash behind its name, a link would be looked through.
+        let target: PathBuf = target.as_ref().components().collect();
+        let target = target.as_path();
         let failing = |source| Error::Write {
             path: target.to_owned(),
             source,
@@ -38,6 +40,11 @@ impl AtomicFolder {
         };
         if is_occupied {
             return Err(Error::Occupied {
+                path: target.to_owned(),
+            });
+        }
+        if is_fixed(target).map_err(failing)? {
+            return Err(Error::Fixed {
                 path: target.to_owned(),
             });
         }
@@ -87,6 +94,27 @@ impl AtomicFolder {
     }
 }
 
+/// Whether no other folder can be renamed to what is there: a link, or where another file system
+/// begins.
+fn is_fixed(target: &Path) -> std::io::Result<bool> {
+    let found = match fs::symlink_metadata(target) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    if found.is_symlink() {
+        return Ok(true);
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(found.dev() != fs::metadata(folder_of(target))?.dev())
+    }
+    #[cfg(not(unix))]
+    {
+        Ok(false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +154,23 @@ mod tests {
         fs::write(folder.path().join("file"), b"1").unwrap();
         folder.commit().unwrap();
         assert_eq!(names_in(&target), ["file"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_renamed_over_is_refused_at_once() {
+        let above = tempfile::tempdir().unwrap();
+        let empty = above.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        let link = above.path().join("link");
+        std::os::unix::fs::symlink(&empty, &link).unwrap();
+        for name in ["link", "link/"] {
+            let error = AtomicFolder::create(above.path().join(name)).unwrap_err();
+            assert!(
+                matches!(&error, Error::Fixed { path } if *path == link),
+                "{error}"
+            );
+        }
+        assert!(names_in(&empty).is_empty());
     }
 }

@@ -229,7 +229,7 @@ impl Checkpoint {
                 files.dedup();
                 files
             }
-            Opened::Zero(checkpoint) => vec![checkpoint.folder().to_owned()],
+            Opened::Zero(checkpoint) => checkpoint.files().to_vec(),
         }
     }
 

@@ -9,7 +9,8 @@ use crate::tensor::{Pieces, TensorBytes};
 /// How many numbers are compared at a time.
 const BLOCK: usize = 1 << 14;
 
-/// How close two numbers have to be: `|a - b| <= absolute + relative * |b|`. Two NaN are close.
+/// How close two numbers have to be: `|a - b| <= absolute + relative * |b|`. Two NaN are close; an
+/// infinity is close to itself only.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// In the unit of the numbers.
@@ -22,7 +23,9 @@ impl Tolerance {
     fn holds(self, a: f64, b: f64) -> bool {
         a == b
             || (a.is_nan() && b.is_nan())
-            || (a - b).abs() <= self.absolute + self.relative * b.abs()
+            || (a.is_finite()
+                && b.is_finite()
+                && (a - b).abs() <= self.absolute + self.relative * b.abs())
     }
 }
 
@@ -295,6 +298,12 @@ mod tests {
             relative: 0.0,
         };
         assert_eq!(singles(&[a], &[b], Some(close)).beyond, 1);
+        let relative = Tolerance {
+            absolute: 0.0,
+            relative: 0.1,
+        };
+        let (a, b): (&[f32], &[f32]) = (&[1.0, inf, inf, inf], &[inf, 1.0, -inf, inf]);
+        assert_eq!(singles(&[a], &[b], Some(relative)).beyond, 3);
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub use crate::sharded::{
     write_weight_file,
 };
 pub use crate::source::{CastSource, DistributedPart, TensorSource};
-pub use crate::tensor::{Pieces, Storage, StoredTensor, TensorBytes};
+pub use crate::tensor::{Look, Pieces, Storage, StoredTensor, TensorBytes};
 pub use crate::torch::{TorchFile, TorchFormat, TorchWriter, write_torch_file};
 pub use crate::value::{Dict, Value};
 pub use crate::weights::{WeightFile, WeightTensor, Weights};

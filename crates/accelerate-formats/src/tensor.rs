@@ -172,6 +172,19 @@ pub struct StoredTensor {
     is_parameter: bool,
 }
 
+/// What a tensor looks at, and how: two tensors of one look are tied.
+///
+/// Storages are told apart by where they are in memory, so looks are to be compared only while the
+/// tensors live.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Look {
+    storage: *const Storage,
+    offset: usize,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    dtype: Dtype,
+}
+
 impl StoredTensor {
     /// A tensor in row-major order that begins with its storage.
     ///
@@ -334,6 +347,17 @@ impl StoredTensor {
     /// Whether both look at the same bytes: they were one tensor, or views of one.
     pub fn shares_storage_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
+    }
+
+    /// What it looks at; none without elements, for such tensors are never one another.
+    pub fn look(&self) -> Option<Look> {
+        (self.byte_len() > 0).then(|| Look {
+            storage: Arc::as_ptr(&self.storage),
+            offset: self.offset,
+            shape: self.shape.clone(),
+            strides: self.strides.clone(),
+            dtype: self.dtype,
+        })
     }
 
     /// How many elements it has.

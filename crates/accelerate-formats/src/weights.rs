@@ -377,8 +377,11 @@ fn place_all(
     }
 }
 
-/// The file or index to read in a folder.
-pub(crate) fn find_in(folder: &Path) -> Result<PathBuf> {
+/// The file or index that [`Weights::open`] reads in a folder.
+///
+/// # Errors
+/// [`Error::NoWeights`] or [`Error::ManyIndexes`] if the folder does not say what to read.
+pub fn find_in(folder: &Path) -> Result<PathBuf> {
     // A link that leads nowhere counts: opening it then says which file is missing.
     let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
     let mut standard = [TORCH_SINGLE_FILE, SINGLE_FILE, INDEX_FILE].into_iter();

@@ -90,7 +90,13 @@ fn describe_failure(ended: &Ended, name: &str, index: usize, exit: Exit) -> Stri
         "error: `{name}` failed{}{}\n  caused by: {}\n",
         place(ended, index),
         restarts(ended),
-        cause(exit)
+        match left_without(ended) {
+            Some(left) => format!(
+                "rank {left} had saved and left with exit code {LEFT_EARLY}, and this rank did not \
+                 follow: {exit}"
+            ),
+            None => cause(exit),
+        }
     );
     let Some(rank) = ended.ranks.get(index) else {
         return text;
@@ -103,6 +109,22 @@ fn describe_failure(ended: &Ended, name: &str, index: usize, exit: Exit) -> Stri
         text += &format!("  its whole stderr is in `{}`\n", log.display());
     }
     text
+}
+
+/// The rank that saved and left, if the one that failed was ended because it did not follow.
+fn left_without(ended: &Ended) -> Option<usize> {
+    let Outcome::Failed { index, .. } = ended.outcome else {
+        return None;
+    };
+    let failed = ended.ranks.get(index)?;
+    if failed.end.is_some_and(|end| !end.by_launcher) {
+        return None;
+    }
+    let has_left = |rank: &&RankEnd| {
+        let end = rank.end;
+        end.is_some_and(|end| end.exit == Exit::Code(LEFT_EARLY))
+    };
+    ended.ranks.iter().find(has_left).map(|rank| rank.rank)
 }
 
 /// Where it failed, if there was more than one place.
@@ -176,6 +198,10 @@ fn hint(ended: &Ended) -> Option<String> {
         (Outcome::TimedOut { .. }, _) => {
             "the note above tells what each rank was doing; `--timeout` sets how long a job may \
              take"
+        }
+        (Outcome::Failed { .. }, _) if left_without(ended).is_some() => {
+            "every rank has to leave at the same step: ask on all of them, after the same number of \
+             steps; `--grace_period` sets how long the launcher waits for the others"
         }
         (
             Outcome::Failed {

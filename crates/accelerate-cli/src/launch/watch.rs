@@ -8,7 +8,7 @@ use std::{
 
 use accelerate_plan::LEFT_EARLY;
 use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGINT, SIGKILL, SIGQUIT};
 
 use super::{
     activity::{self, Activity},
@@ -385,8 +385,17 @@ impl Watch<'_> {
             _ => 0,
         };
         let from_keyboard = self.keyboard.map(|(signal, _)| signal);
+        let unfinished = self
+            .attempt
+            .ranks
+            .iter()
+            .position(|rank| rank.end.is_none());
         let outcome = match self.cause {
-            None => Outcome::Success,
+            // Others left, and this one could not be killed.
+            None => unfinished.map_or(Outcome::Success, |index| Outcome::Failed {
+                index,
+                exit: Exit::Signal(SIGKILL),
+            }),
             Some(Outcome::Failed {
                 exit: Exit::Signal(signal),
                 ..

@@ -58,6 +58,11 @@ pub(crate) enum VerifyResumeError {
     #[error("cannot stop behind step {stop}: the program makes {steps} steps")]
     NothingLeft { stop: usize, steps: usize },
 
+    #[error(
+        "the program was to leave behind step {stop}, and left only behind its last step, {steps}"
+    )]
+    LeftTooLate { stop: usize, steps: usize },
+
     #[error("two runs from the start differ at step {step}, before anything was resumed\n  {what}")]
     NotRepeatable { step: usize, what: String },
 
@@ -89,6 +94,10 @@ impl Hint for VerifyResumeError {
             Self::DidNotLeave { .. } => {
                 "call `accelerator.leave_when_asked()?` behind each step of the optimizer, or save and \
                  return where `accelerator.should_leave()?` says so"
+            }
+            Self::LeftTooLate { .. } => {
+                "it asks too seldom whether to leave: call `accelerator.leave_when_asked()?` within \
+                 the loop, behind each step of the optimizer"
             }
             Self::Failed {
                 exit: Exit::Code(LEFT_EARLY),

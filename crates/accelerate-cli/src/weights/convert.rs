@@ -115,11 +115,14 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode> {
     let checkpoint = Checkpoint::open(&args.source, &options)?;
     let values = checkpoint.other_values()?;
     if !values.is_empty() {
-        return Err(FormatsError::NotOnlyTensors {
-            path: args.source.clone(),
-            values,
-        }
-        .into());
+        return Err(WeightsError::NotOnlyTensors {
+            error: Box::new(FormatsError::NotOnlyTensors {
+                path: args.source.clone(),
+                values,
+            }),
+            advice: "take the tensors under one key with `--part KEY`; `accelerate merge-weights \
+                     --unsafe_serialization` keeps all of it in a file of `torch.save`",
+        });
     }
     refuse_source(args, &place, &checkpoint)?;
     let source = checkpoint.source()?;
@@ -191,7 +194,12 @@ fn refuse_source(args: &ConvertArgs, place: &Place, checkpoint: &Checkpoint) -> 
             .parent()
             .is_some_and(|folder| same(folder, &args.output)),
     };
-    if checkpoint.files().iter().any(is_source) {
+    // Every file in a folder of DeepSpeed is taken for one of its ranks' if its name is like theirs.
+    let joins_ranks = match (place, checkpoint.as_zero(), args.output.parent()) {
+        (Place::File(_), Some(zero), Some(folder)) => same(folder, zero.folder()),
+        _ => false,
+    };
+    if joins_ranks || checkpoint.files().iter().any(is_source) {
         return Err(WeightsError::OutputIsSource {
             output: args.output.clone(),
         });
@@ -258,7 +266,7 @@ fn write(
             options.metadata = metadata;
             let written = write_sharded_with(source, target.path(), options)?;
             target.keep();
-            warn_of_other(&args.output, format);
+            warn_of_other(&args.output, &written);
             Ok(files(&written))
         }
     }

@@ -9,7 +9,12 @@ use accelerate_formats::{Checkpoint, OpenOptions, compare::Tolerance};
 use clap::Args;
 
 use self::compared::Difference;
-use super::{DONE, error::Result, names::Patterns, print, print_json};
+use super::{
+    DONE,
+    error::{Result, WeightsError},
+    names::Patterns,
+    print, print_json,
+};
 
 /// The exit code where the two are not equal.
 const DIFFERENT: u8 = 1;
@@ -83,7 +88,7 @@ fn tolerance(text: &str) -> std::result::Result<f64, String> {
 /// Compares what `args` name.
 ///
 /// # Errors
-/// Those of [`WeightsError`](super::error::WeightsError).
+/// Those of [`WeightsError`].
 pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode> {
     let patterns = Patterns::new(&args.filter)?;
     let open = |path: &PathBuf, part: &Option<String>| {
@@ -103,6 +108,11 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode> {
         ignore_dtype: args.ignore_dtype,
     };
     let mut difference = compared::compare(&*first.source()?, &*second.source()?, &rules)?;
+    if !args.filter.is_empty() && difference.is_of_nothing() {
+        return Err(WeightsError::NothingFits {
+            patterns: args.filter.clone(),
+        });
+    }
     difference.a = args.first.display().to_string();
     difference.b = args.second.display().to_string();
     show(args, &difference)?;

@@ -18,6 +18,14 @@ pub(crate) enum WeightsError {
     #[error(transparent)]
     Formats(#[from] FormatsError),
 
+    /// There is more than tensors in a checkpoint, and the format to write holds only these.
+    #[error("{error}")]
+    NotOnlyTensors {
+        error: Box<FormatsError>,
+        /// What to do about it.
+        advice: &'static str,
+    },
+
     #[error("no sharded checkpoint in `{}`: it holds neither `.metadata` nor files `*_optim_states.pt`", path.display())]
     NotSharded {
         path: PathBuf,
@@ -61,6 +69,9 @@ pub(crate) enum WeightsError {
     #[error("`{pattern}` is no pattern for names")]
     Pattern { pattern: String },
 
+    #[error("no tensor has a name that fits {}", listed(patterns))]
+    NothingFits { patterns: Vec<String> },
+
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
 }
@@ -73,6 +84,7 @@ impl WeightsError {
             | Self::InputIsLink { .. }
             | Self::OutputIsSource { .. }
             | Self::Pattern { .. }
+            | Self::NothingFits { .. }
             | Self::OneFile { .. } => 2,
             Self::Output(_) => 70,
             _ => 1,
@@ -84,6 +96,7 @@ impl Hint for WeightsError {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Formats(error) => return hint_of(error),
+            Self::NotOnlyTensors { advice, .. } => *advice,
             Self::NotSharded { inner, .. } if !inner.is_empty() => {
                 return Some(format!("give a folder in it: {}", listed(inner)));
             }
@@ -109,6 +122,10 @@ impl Hint for WeightsError {
                  of `torch.distributed.checkpoint`, of DeepSpeed, of offloaded weights and of \
                  `save_state`"
             }
+            Self::NothingFits { .. } => {
+                "patterns fit whole names: `*` stands for any text, `?` for one character; \
+                 `accelerate inspect` shows all names"
+            }
             Self::Pattern { .. } => "`*` stands for any text, `?` for one character",
             _ => return None,
         };
@@ -118,13 +135,9 @@ impl Hint for WeightsError {
 
 fn hint_of(error: &FormatsError) -> Option<String> {
     match error {
-        FormatsError::NotOnlyTensors { .. } => Some(
-            "safetensors files hold tensors only: add `--unsafe_serialization` for a file of \
-             `torch.save` that keeps all of it"
-                .to_owned(),
-        ),
         FormatsError::Cast { .. } => Some("leave out `--dtype`".to_owned()),
         FormatsError::Occupied { .. } => Some("name a folder that is absent or empty".to_owned()),
+        FormatsError::Fixed { .. } => Some("name a new folder inside it".to_owned()),
         FormatsError::NoPart { .. } => {
             Some("files of `torch.save` and distributed checkpoints have parts".to_owned())
         }

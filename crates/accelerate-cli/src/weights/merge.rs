@@ -8,7 +8,7 @@ use std::{
 
 use accelerate_formats::{
     Checkpoint, CheckpointKind, Error as FormatsError, OpenOptions, ShardFormat, ShardSize,
-    ShardedOptions, write_sharded_with,
+    ShardedOptions, weights::find_in, write_sharded_with,
 };
 use clap::Args;
 
@@ -144,6 +144,8 @@ fn to_remove(args: &MergeArgs, checkpoint: &Checkpoint) -> Result<Option<PathBuf
         Some(zero) => zero.folder().to_owned(),
         None => args.checkpoint_directory.clone(),
     };
+    // With a slash behind its name, a link would be looked through.
+    let folder: PathBuf = folder.components().collect();
     if folder.is_symlink() {
         return Err(WeightsError::InputIsLink { path: folder });
     }
@@ -175,15 +177,24 @@ fn write(
         if !values.is_empty() {
             merged += &format!(" and {} other values", values.len());
         }
-        warn_of_other(folder, ShardFormat::Torch);
-        return Ok((vec![path], merged));
+        let written = vec![path];
+        warn_of_other(folder, &written);
+        return Ok((written, merged));
     }
     if !values.is_empty() {
-        return Err(FormatsError::NotOnlyTensors {
-            path: args.checkpoint_directory.clone(),
-            values,
-        }
-        .into());
+        return Err(WeightsError::NotOnlyTensors {
+            error: Box::new(FormatsError::NotOnlyTensors {
+                path: args.checkpoint_directory.clone(),
+                values,
+            }),
+            advice: if args.unsafe_serialization {
+                "shards hold tensors only: leave out `--max_shard_size` for one file of \
+                 `torch.save` that keeps all of it"
+            } else {
+                "safetensors files hold tensors only: add `--unsafe_serialization` for a file of \
+                 `torch.save` that keeps all of it"
+            },
+        });
     }
     if let Some(zero) = checkpoint.as_zero() {
         let ranks = count_of_ranks(zero.world_size());
@@ -203,7 +214,7 @@ fn write(
         .with_format(format)
         .keeping_other_format();
     let written = write_sharded_with(&*source, folder, options)?;
-    warn_of_other(folder, format);
+    warn_of_other(folder, &written);
     Ok((written, amount(&*source)))
 }
 
@@ -215,12 +226,24 @@ fn count_of_ranks(ranks: usize) -> String {
 }
 
 /// Tells of an earlier file that readers would take in place of the new ones.
-pub(super) fn warn_of_other(folder: &Path, written: ShardFormat) {
-    let other = folder.join(ShardFormat::Torch.single());
-    if written == ShardFormat::Safetensors && other.exists() {
-        report::note(
-            &format!("`{}` is there from before", other.display()),
-            &["whoever loads weights from this folder takes it first".to_owned()],
-        );
-    }
+pub(super) fn warn_of_other(folder: &Path, written: &[PathBuf]) {
+    let (title, detail) = match find_in(folder) {
+        Ok(first)
+            if written
+                .iter()
+                .any(|new| new.file_name() == first.file_name()) =>
+        {
+            return;
+        }
+        Ok(first) => (
+            format!("`{}` is there from before", first.display()),
+            "whoever loads weights from this folder takes it first",
+        ),
+        Err(FormatsError::ManyIndexes { .. }) => (
+            format!("`{}` holds other indexes from before", folder.display()),
+            "whoever loads weights has to name the file and not the folder",
+        ),
+        Err(_) => return,
+    };
+    report::note(&title, &[detail.to_owned()]);
 }

@@ -8,7 +8,9 @@ use accelerate_formats::{
 };
 
 use crate::{
-    checkpoints::{contents, fixture, floats, names, singles, tensor, tied_torch_file, two_ranks},
+    checkpoints::{
+        contents, copy, fixture, floats, names, singles, tensor, tied_torch_file, two_ranks,
+    },
     command::{Done, Folder},
 };
 
@@ -51,11 +53,11 @@ fn every_format_becomes_every_other() {
     assert_eq!(
         names(&folder.path("cut")),
         [
-            "model-00001-of-00003.safetensors",
-            "model-00002-of-00003.safetensors",
-            "model-00003-of-00003.safetensors",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
             "model.safetensors.index.json"
-        ]
+        ],
+        "tied tensors are still one behind a distributed checkpoint"
     );
     let one = Weights::open(folder.path("one.safetensors")).unwrap();
     assert_eq!(one.aliases().collect::<Vec<_>>(), [("head", "embed")]);
@@ -178,7 +180,8 @@ fn parts_are_found_and_what_is_no_tensor_is_not_lost_silently() {
     let both = both.to_str().unwrap();
     convert(&folder, &[both, "x"])
         .assert_code(1)
-        .assert_says("holds 2 values beside its tensors");
+        .assert_says("holds 2 values beside its tensors")
+        .assert_says("`--part KEY`");
     convert(&folder, &[both, "m", "--part", "model"]).assert_code(0);
     let weights = Weights::open(folder.path("m")).unwrap();
     assert_eq!(
@@ -207,6 +210,18 @@ fn the_source_is_never_replaced() {
             .assert_says("holds the source");
     }
     assert_eq!(contents(&folder.path("model")), before);
+    copy(&fixture("zero2"), &folder.path("zero"));
+    let before = contents(&folder.path("zero/pytorch_model"));
+    for output in [
+        "zero/pytorch_model",
+        "zero/pytorch_model/mp_rank_00_model_states.pt",
+        "zero/pytorch_model/new.pt",
+    ] {
+        convert(&folder, &["zero", output, "--to", "torch"])
+            .assert_code(2)
+            .assert_says("holds the source");
+    }
+    assert_eq!(contents(&folder.path("zero/pytorch_model")), before);
     for (words, said) in [
         (
             &["model", "x.bin", "--max_shard_size", "1GB"][..],

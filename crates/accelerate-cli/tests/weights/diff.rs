@@ -131,6 +131,7 @@ fn what_cannot_be_compared_is_no_difference() {
         &["a.safetensors", "a.safetensors", "--rtol", "-1"],
         &["a.safetensors", "a.safetensors", "--atol", "nan"],
         &["a.safetensors", "a.safetensors", "--filter", ""],
+        &["a.safetensors", "a.safetensors", "--filter", "no.such.*"],
         &["a.safetensors", "a.safetensors", "--part_a", "x"],
     ] {
         let done = diff(&folder, words);

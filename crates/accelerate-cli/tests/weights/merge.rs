@@ -109,6 +109,11 @@ fn an_optimizer_becomes_a_nested_dict() {
         "out",
         "--unsafe_serialization",
     ];
+    folder
+        .accelerate(words.iter().chain(&["--max_shard_size", "1GB"]))
+        .done()
+        .assert_code(1)
+        .assert_says("leave out `--max_shard_size`");
     folder.accelerate(words).done().assert_code(0);
     let file = TorchFile::open(folder.path("out/pytorch_model.bin")).unwrap();
     assert_eq!(file.value().get("groups").unwrap().as_f64(), Some(0.5));
@@ -176,9 +181,9 @@ fn shards_are_removed_only_when_that_is_safe() {
             .assert_says("another folder");
     }
     symlink(folder.path("in"), folder.path("link")).unwrap();
-    remove("link", "out")
-        .assert_code(2)
-        .assert_says("is a link");
+    for link in ["link", "link/", "link/."] {
+        remove(link, "out").assert_code(2).assert_says("is a link");
+    }
     assert_eq!(contents(&folder.path("in")), before);
     // A folder above the output that is absent: nothing is removed either.
     remove("in", "no/out")
@@ -242,4 +247,14 @@ fn a_file_that_readers_would_take_instead_is_told() {
         fs::read(folder.path("out/pytorch_model.bin")).unwrap(),
         b"old"
     );
+    // Shards of the other format come after a whole file of this one.
+    fs::create_dir(folder.path("shards")).unwrap();
+    fs::write(folder.path("shards/model.safetensors"), b"old").unwrap();
+    let words = ["merge-weights", "in", "shards", "--unsafe_serialization"];
+    let words = words.iter().chain(&["--max_shard_size", "0.03KB"]);
+    folder
+        .accelerate(words)
+        .done()
+        .assert_code(0)
+        .assert_says("`shards/model.safetensors` is there from before");
 }

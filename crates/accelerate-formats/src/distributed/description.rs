@@ -8,7 +8,7 @@ use crate::boxes::Span;
 use crate::dtype::Dtype;
 use crate::error::{DistributedFault, PickleFault};
 use crate::index::is_plain_name;
-use crate::pickle::{self, Call, Graph, Id, Node};
+use crate::pickle::{self, Call, Graph, Id, MAX_DEPTH, Node};
 
 pub(super) const METADATA: &str = "torch.distributed.checkpoint.metadata";
 pub(super) const FILESYSTEM: &str = "torch.distributed.checkpoint.filesystem";
@@ -27,7 +27,7 @@ pub struct ShardedTensor {
 }
 
 /// A box of a tensor, and where it lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chunk {
     pub(super) offsets: Vec<usize>,
     pub(super) sizes: Vec<usize>,
@@ -35,7 +35,7 @@ pub struct Chunk {
 }
 
 /// A stream within a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) file: String,
     pub(super) offset: u64,
@@ -74,6 +74,14 @@ impl ShardedTensor {
 
     /// Checks that every part lies within the tensor, and that together they have its elements.
     pub(super) fn check(&self) -> Result<()> {
+        // Before the parts are counted, which are no larger in any dimension.
+        let expected = self
+            .dtype
+            .bits_of(&self.shape)
+            .map(|_| self.shape.iter().product());
+        let expected = expected.ok_or(DistributedFault::Lacks {
+            what: "a shape that fits the memory",
+        })?;
         let mut found = 0usize;
         for chunk in &self.chunks {
             if !fits(&chunk.offsets, &chunk.sizes, &self.shape) {
@@ -86,13 +94,6 @@ impl ShardedTensor {
             }
             found = found.saturating_add(chunk.sizes.iter().product());
         }
-        let expected = self
-            .dtype
-            .bits_of(&self.shape)
-            .map(|_| self.shape.iter().product());
-        let expected = expected.ok_or(DistributedFault::Lacks {
-            what: "a shape that fits the memory",
-        })?;
         if found < expected {
             return Err(DistributedFault::Gap {
                 tensor: self.name.clone(),
@@ -162,6 +163,21 @@ pub(super) struct Description {
     pub(super) tensors: BTreeMap<String, ShardedTensor>,
     pub(super) values: BTreeMap<String, Place>,
     pub(super) paths: BTreeMap<String, Vec<PathPart>>,
+}
+
+impl Description {
+    /// Checks that nothing lay deeper than values may.
+    pub(super) fn check_paths(&self) -> Result<()> {
+        let mut paths = self.paths.iter();
+        match paths.find(|(_, path)| path.len() > MAX_DEPTH) {
+            None => Ok(()),
+            Some((name, path)) => Err(DistributedFault::TooDeep {
+                name: name.clone(),
+                found: path.len(),
+                limit: MAX_DEPTH,
+            }),
+        }
+    }
 }
 
 /// The names that a description may mention.
@@ -255,6 +271,7 @@ impl Parser<'_, '_> {
                 .iter()
                 .filter_map(|&(name, path)| self.path(name, path))
                 .collect();
+            description.check_paths()?;
         }
         Ok(description)
     }
@@ -409,5 +426,45 @@ impl Parser<'_, '_> {
             None => graph.items(id)?,
         };
         items.iter().map(|&item| graph.usize(item)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_beyond_the_memory_are_refused_before_parts_are_counted() {
+        let huge = vec![1 << 40, 1 << 40];
+        let tensor = ShardedTensor {
+            name: "w".to_owned(),
+            dtype: Dtype::F32,
+            shape: huge.clone(),
+            chunks: vec![Chunk {
+                offsets: vec![0, 0],
+                sizes: huge,
+                place: Place {
+                    file: "__0_0.distcp".to_owned(),
+                    offset: 0,
+                    length: 0,
+                },
+            }],
+        };
+        let fault = tensor.check().unwrap_err();
+        assert!(matches!(fault, DistributedFault::Lacks { .. }), "{fault}");
+    }
+
+    #[test]
+    fn names_from_too_deep_are_refused() {
+        let path = |parts| vec![PathPart::Index(0); parts];
+        let mut description = Description::default();
+        description.paths.insert("fine".to_owned(), path(MAX_DEPTH));
+        assert!(description.check_paths().is_ok());
+        description.paths.insert("deep".to_owned(), path(1_000_000));
+        let fault = description.check_paths().unwrap_err();
+        assert!(
+            matches!(&fault, DistributedFault::TooDeep { name, .. } if name == "deep"),
+            "{fault}"
+        );
     }
 }

@@ -336,6 +336,7 @@ fn join(parts: &[WrittenPart]) -> Result<Description, DistributedFault> {
         .tensors
         .values()
         .try_for_each(ShardedTensor::check)?;
+    description.check_paths()?;
     Ok(description)
 }
 

@@ -143,6 +143,16 @@ pub enum DistributedFault {
         /// The name.
         name: String,
     },
+    /// Something lay deeper in dicts and lists than values may.
+    #[error("`{name}` lay {found} dicts and lists deep: expected at most {limit}")]
+    TooDeep {
+        /// The name.
+        name: String,
+        /// How deep.
+        found: usize,
+        /// How deep values may be.
+        limit: usize,
+    },
     /// Two ranks wrote one thing, or described it differently.
     #[error("`{name}` was written twice, or with different types or shapes")]
     Conflict {

@@ -232,6 +232,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// There is a link or a mount point where a new folder was to be made.
+    #[error("`{}` is a link or a mount point, which no new folder can take the place of", path.display())]
+    Fixed {
+        /// Where the folder was to be.
+        path: PathBuf,
+    },
     /// The file is written and in place, but the system did not confirm that its name would
     /// survive a power loss.
     #[error("wrote `{}`, but cannot flush its folder to disk", path.display())]

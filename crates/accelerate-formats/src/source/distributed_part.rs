@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::TensorSource;
-use crate::distributed::{DistributedCheckpoint, PathPart};
+use crate::distributed::{Chunk, DistributedCheckpoint, PathPart};
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::safetensors::TensorHeader;
 use crate::tensor::Pieces;
@@ -96,6 +97,32 @@ impl<'c> DistributedPart<'c> {
     pub fn whole_name<'n>(&'n self, name: &'n str) -> &'n str {
         self.whole.get(name).map_or(name, String::as_str)
     }
+
+    /// Its tensors, and second names of those that lie in the very same places.
+    fn split_tied(&self) -> (Vec<TensorHeader>, Vec<(String, String)>) {
+        let mut first: HashMap<(Dtype, &[usize], &[Chunk]), &str> = HashMap::new();
+        let (mut headers, mut aliases) = (Vec::new(), Vec::new());
+        for name in &self.names {
+            let Ok(tensor) = self.checkpoint.tensor(self.whole_name(name)) else {
+                continue;
+            };
+            // Tensors without elements are never one another.
+            if !tensor.shape().contains(&0) {
+                let look = (tensor.dtype(), tensor.shape(), tensor.chunks());
+                if let Some(&owner) = first.get(&look) {
+                    aliases.push((name.clone(), owner.to_owned()));
+                    continue;
+                }
+                first.insert(look, name);
+            }
+            headers.push(TensorHeader {
+                name: name.clone(),
+                dtype: tensor.dtype(),
+                shape: tensor.shape().to_vec(),
+            });
+        }
+        (headers, aliases)
+    }
 }
 
 fn first_keys(checkpoint: &DistributedCheckpoint) -> Vec<String> {
@@ -128,19 +155,11 @@ fn name_below(checkpoint: &DistributedCheckpoint, name: &str, key: &str) -> Opti
 
 impl TensorSource for DistributedPart<'_> {
     fn headers(&self) -> Vec<TensorHeader> {
-        let headers = self.names.iter().filter_map(|name| {
-            let tensor = self.checkpoint.tensor(self.whole_name(name)).ok()?;
-            Some(TensorHeader {
-                name: name.clone(),
-                dtype: tensor.dtype(),
-                shape: tensor.shape().to_vec(),
-            })
-        });
-        headers.collect()
+        self.split_tied().0
     }
 
     fn aliases(&self) -> Vec<(String, String)> {
-        Vec::new()
+        self.split_tied().1
     }
 
     fn pieces(&self, name: &str) -> Result<Pieces<'_>> {

@@ -65,9 +65,9 @@ fn agree(first: &File, file: &File, what: &str, expected: i128, found: i128) -> 
     })
 }
 
-/// Checks that every rank's file is there, and no other.
+/// Checks that every rank's file is there once, in the order of the ranks, and no other.
 fn all_ranks(files: &[File], world_size: usize, ending: &'static str) -> Fallible<()> {
-    if files.len() == world_size {
+    if files.iter().map(File::rank).eq((0..world_size).map(Some)) {
         return Ok(());
     }
     let ranks: HashSet<usize> = files.iter().filter_map(File::rank).collect();
@@ -153,8 +153,11 @@ impl<'f> Builder<'f> {
             }
         }
         let aliases = self.aliases(&by_name)?;
+        let files = self.models.iter().chain(self.optimizers);
+        let files = files.map(|file| self.folder.join(&file.name)).collect();
         Ok(ZeroCheckpoint {
             folder: self.folder.to_owned(),
+            files,
             stage: self.stage,
             world_size: self.world_size,
             flat: self.flat,
@@ -430,6 +433,27 @@ fn cut(runs: &[Piece], mut begin: usize, mut length: usize) -> Option<Vec<Piece>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_files_as_ranks_may_be_those_of_one_rank() {
+        let files = |names: &[&str]| -> Vec<File> {
+            let names = names.iter().map(|name| File {
+                name: format!("{name}_mp_rank_00{OPTIMIZER_ENDING}"),
+                value: Value::None,
+            });
+            names.collect()
+        };
+        let check = |names: &[&str]| all_ranks(&files(names), 2, OPTIMIZER_ENDING);
+        assert!(check(&["zero_pp_rank_0", "zero_pp_rank_1"]).is_ok());
+        let twice = check(&["bf16_zero_pp_rank_0", "zero_pp_rank_0"]).unwrap_err();
+        assert!(
+            matches!(&twice, ZeroFault::Ranks { found: 2, missing, .. } if *missing == [1]),
+            "{twice}"
+        );
+        let mixed = check(&["bf16_zero_pp_rank_1", "zero_pp_rank_0"]).unwrap_err();
+        assert!(mixed.to_string().contains("another checkpoint"), "{mixed}");
+        assert!(check(&["zero_pp_rank_0", "unknown"]).is_err());
+    }
 
     #[test]
     fn pieces_cross_from_run_to_run() {

@@ -31,6 +31,7 @@ type Fallible<T> = std::result::Result<T, ZeroFault>;
 #[derive(Debug)]
 pub struct ZeroCheckpoint {
     folder: PathBuf,
+    files: Vec<PathBuf>,
     stage: u8,
     world_size: usize,
     /// The flat float32 tensors of each rank.
@@ -83,6 +84,12 @@ impl ZeroCheckpoint {
     /// The folder with the files.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The files in it that were read: those with the model's states, then those with the
+    /// optimizer's, in the order of the ranks.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The stage of ZeRO: 1, 2 or 3.

@@ -80,6 +80,26 @@ fn a_failure_names_rank_code_and_last_lines() {
 }
 
 #[test]
+fn a_rank_that_did_not_follow_is_told_with_the_one_that_left() {
+    let ranks = vec![rank(0, Exit::Code(LEFT_EARLY)), rank(1, Exit::Signal(15))];
+    let mut ended = failed(1, ranks);
+    let text = describe(&ended, &program(), false);
+    assert!(
+        text.contains("caused by: rank 0 had saved and left with exit code 75"),
+        "{text}"
+    );
+    assert!(text.contains("hint: every rank has to leave"), "{text}");
+    // One that failed by itself is a cause.
+    ended.ranks[1] = rank(1, Exit::Code(3));
+    ended.outcome = Outcome::Failed {
+        index: 1,
+        exit: Exit::Code(3),
+    };
+    let text = describe(&ended, &program(), false);
+    assert!(text.contains("caused by: exit code 3"), "{text}");
+}
+
+#[test]
 fn a_kill_has_the_name_of_its_signal_and_a_hint() {
     let text = describe(&failed(0, vec![rank(0, Exit::Signal(9))]), &program(), true);
     assert!(

@@ -30,6 +30,13 @@ pub(super) struct Difference {
     pub(super) tensors: Vec<TensorDifference>,
 }
 
+impl Difference {
+    /// Whether neither source has a tensor that was to be compared.
+    pub(super) fn is_of_nothing(&self) -> bool {
+        self.compared == 0 && self.only_a.is_empty() && self.only_b.is_empty()
+    }
+}
+
 /// A tensor that both have, and that is not the same.
 #[derive(Debug, Serialize)]
 pub(super) struct TensorDifference {

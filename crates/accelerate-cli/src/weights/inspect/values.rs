@@ -1,8 +1,8 @@
 //! Files of `torch.save` that hold more than a state dict, and what is no tensor in them.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc};
+use std::{collections::HashMap, convert::Infallible};
 
-use accelerate_formats::{Storage, StoredTensor, Value, distributed::flatten};
+use accelerate_formats::{Look, StoredTensor, Value, distributed::flatten};
 
 use super::{
     entry::Entry,
@@ -43,18 +43,14 @@ pub(super) fn listing(value: &Value) -> Listing {
 
 /// The first name of each look at a storage.
 #[derive(Default)]
-struct Seen(HashMap<(*const Storage, usize, Vec<usize>), String>);
+struct Seen(HashMap<Look, String>);
 
 impl Seen {
     /// The name under which the same look was seen before.
     fn first_name(&mut self, name: &str, tensor: &StoredTensor) -> Option<String> {
-        let look = (
-            Arc::as_ptr(tensor.storage()),
-            tensor.offset(),
-            tensor.shape().to_vec(),
-        );
+        let look = tensor.look()?;
         if let Some(first) = self.0.get(&look) {
-            return (tensor.byte_len() > 0).then(|| first.clone());
+            return Some(first.clone());
         }
         self.0.insert(look, name.to_owned());
         None
@@ -110,9 +106,28 @@ fn joined(items: &[Value]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use accelerate_formats::Dict;
+    use std::sync::Arc;
+
+    use accelerate_formats::{Dict, Dtype, Storage};
 
     use super::*;
+
+    #[test]
+    fn tied_are_only_tensors_of_one_look() {
+        let storage = Arc::new(Storage::new(vec![0u8; 16]));
+        let view = |dtype, strides: &[usize]| {
+            let storage = Arc::clone(&storage);
+            StoredTensor::strided(dtype, vec![2, 2], strides.to_vec(), 0, storage).unwrap()
+        };
+        let dict = Dict::new()
+            .with("a", view(Dtype::F32, &[2, 1]))
+            .with("turned", view(Dtype::F32, &[1, 2]))
+            .with("whole", view(Dtype::I32, &[2, 1]))
+            .with("same", view(Dtype::F32, &[2, 1]));
+        let listing = listing(&dict.into());
+        let tied = listing.tied.iter().map(|tie| (&*tie.name, &*tie.tied_to));
+        assert_eq!(tied.collect::<Vec<_>>(), [("same", "a")]);
+    }
 
     #[test]
     fn values_are_told_shortly() {
