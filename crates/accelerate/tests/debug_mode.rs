@@ -1,9 +1,9 @@
 //! What ranks are told when they do not agree, or do not come.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod logged;
+
 use std::collections::HashMap;
-use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use accelerate::collectives::{
 use accelerate::state::StateOptions;
 use accelerate::{Error, PartialState, Result};
 use accelerate_testkit::{Rank, ranks};
+use logged::Logged;
 use tch::{Device, Kind, Tensor};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -199,51 +200,6 @@ fn late(rank: Rank, debug: bool) -> Result<()> {
     // The late rank may still ask who was here.
     thread::sleep(Duration::from_millis(500));
     Ok(())
-}
-
-/// Keeps what is logged.
-#[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<(tracing::Level, String)>>>);
-
-impl Logged {
-    fn warnings(&self) -> Vec<String> {
-        let all = self.0.lock().unwrap();
-        let warnings = all
-            .iter()
-            .filter(|(level, _)| *level <= tracing::Level::WARN);
-        warnings.map(|(_, text)| text.clone()).collect()
-    }
-}
-
-impl tracing::Subscriber for Logged {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
-                let _ = write!(self.0, "{field}={value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let level = *event.metadata().level();
-        self.0.lock().unwrap().push((level, text.0));
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]

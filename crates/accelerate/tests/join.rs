@@ -5,12 +5,15 @@
     reason = "helpers of tests stand outside of test functions"
 )]
 
-use accelerate::data::DataLoader;
+mod logged;
+
+use accelerate::data::{DataLoader, FnIterableDataset, IterableDataLoader};
 use accelerate::nn::{Buffer, Factory, Forward, Linear, Module, ModuleState, Parameter};
 use accelerate::optim::{Optimizer, Sgd, SgdConfig};
 use accelerate::parallel::{CommHook, DistributedDataParallelKwargs, PowerSgdOptions};
 use accelerate::{Accelerator, DataLoaderConfiguration, PreparedModel, Result};
 use accelerate_testkit::{Rank, ranks};
+use logged::Logged;
 use tch::{Kind, Tensor};
 
 #[derive(serde::Deserialize)]
@@ -234,6 +237,40 @@ fn a_loader_without_even_batches_is_read_to_its_end_on_every_rank() {
             .collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..7).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_loader_that_rank_0_deals_out_is_named_and_the_others_are_set_for_the_loop() {
+    ranks(&[2], |_| -> Result<()> {
+        let logged = Logged::default();
+        let _guard = tracing::subscriber::set_default(logged.clone());
+        let accelerator = Accelerator::new()?;
+        let model = Linear::new(1, 1, &Factory::default())?;
+        let samples: Vec<i64> = (0..5).collect();
+        let shared = DataLoader::builder(samples.clone()).build()?;
+        let dealt = FnIterableDataset::new(move || samples.clone().into_iter().map(Ok));
+        let dealt = IterableDataLoader::builder(dealt).build()?;
+        let (model, shared, _dealt) = accelerator.prepare((model, shared, dealt))?;
+        assert_eq!(shared.len(), 3, "even batches");
+        let before = logged.warnings().len();
+        let own = accelerator.join_uneven_inputs(&[&model], Some(false), || {
+            shared.iter().try_fold(0, |count, batch| {
+                let batch: Tensor = batch?;
+                let x = batch.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
+                accelerator.backward(&model.call(x)?.f_sum(Kind::Float)?)?;
+                Ok(count + 1)
+            })
+        })?;
+        assert_eq!(own, 3 - accelerator.process_index());
+        assert_eq!(shared.len(), 3, "even batches again");
+        let warnings = &logged.warnings()[before..];
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            warnings[0].contains("does not reach 1 loaders"),
+            "{warnings:?}"
+        );
         Ok(())
     });
 }

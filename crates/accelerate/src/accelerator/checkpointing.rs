@@ -112,7 +112,7 @@ impl Accelerator {
     /// Every rank calls this.
     ///
     /// # Errors
-    /// As [`save_model`](crate::checkpoint::save_model), and
+    /// As [`save_model`], and
     /// [`Error::OtherRankFailed`](crate::Error::OtherRankFailed) where it was another rank's.
     ///
     /// # Source
