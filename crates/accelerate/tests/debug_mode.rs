@@ -4,6 +4,7 @@
 mod logged;
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::thread;
 use std::time::Duration;
 
