@@ -12,7 +12,11 @@
 
 namespace {
 
+// A process that failed takes its time: others may be asking it, or the store that it serves, why.
 void leave(int status, void*) {
+  if (status != 0) {
+    return;
+  }
   std::fflush(nullptr);
   _exit(status);
 }
