@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use accelerate_formats::{
-    DistributedCheckpoint, OffloadFolder, SafetensorsFile, ShardIndex, StoredTensor, TorchFile,
-    Value, Weights, ZeroCheckpoint,
+    DistributedCheckpoint, OffloadFolder, SafetensorsFile, ShardIndex, StoredTensor, TensorSource,
+    TorchFile, Value, Weights, ZeroCheckpoint,
 };
 
 /// Tensors that claim to be larger are looked at, but not read.

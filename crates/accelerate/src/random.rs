@@ -85,7 +85,14 @@ pub(crate) fn set_seed_as(
 }
 
 fn devices() -> Vec<Device> {
-    let gpus = (0..device::count(Device::Cuda(0))).map(Device::Cuda);
     let apple = (device::count(Device::Mps) > 0).then_some(Device::Mps);
+    let gpus = cuda_devices().into_iter();
     [Device::Cpu].into_iter().chain(gpus).chain(apple).collect()
+}
+
+/// Every CUDA device that there is.
+pub(crate) fn cuda_devices() -> Vec<Device> {
+    (0..device::count(Device::Cuda(0)))
+        .map(Device::Cuda)
+        .collect()
 }

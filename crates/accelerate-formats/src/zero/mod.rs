@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::cast::to_f32;
 use crate::error::{Error, Result, ZeroFault};
 use crate::safetensors::{TensorHeader, nearest};
-use crate::tensor::{Pieces, StoredTensor, TensorBytes, reserve};
+use crate::tensor::{Pieces, StoredTensor, TensorBytes};
 
 mod build;
 mod files;
@@ -143,20 +143,6 @@ impl ZeroCheckpoint {
             }
             Source::Pieces(pieces) => Box::new(pieces.iter().map(|piece| self.piece(*piece))),
         })
-    }
-
-    /// Puts a tensor in row-major order, little-endian, into `out`, in place of what it held.
-    ///
-    /// # Errors
-    /// As [`pieces`](Self::pieces).
-    pub fn read_into(&self, name: &str, out: &mut Vec<u8>) -> Result<()> {
-        out.clear();
-        for piece in self.pieces(name)? {
-            let piece = piece?;
-            reserve(out, piece.len())?;
-            out.extend_from_slice(&piece);
-        }
-        Ok(())
     }
 
     fn find(&self, name: &str) -> Result<&ZeroTensor> {

@@ -62,6 +62,7 @@ pub(crate) use self::background::BackgroundSaves;
 pub(crate) use self::project::Project;
 pub(crate) use self::state_hooks::StateHooks;
 pub(crate) use self::training_state::TrainingState;
+pub(crate) use self::weight_set::with_plain_bytes;
 
 #[cfg(test)]
 mod tests;

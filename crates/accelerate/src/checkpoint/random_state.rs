@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use accelerate_formats::{Dict, Value};
-use accelerate_torch::{Generator, device};
+use accelerate_torch::Generator;
 use tch::{Device, Tensor};
 
 use super::planned_file::{Content, PlannedFile};
 use super::torch_state::{self, TorchState};
 use crate::Result;
+use crate::random::cuda_devices;
 
 const CPU: &str = "torch_manual_seed";
 const CUDA: &str = "torch_cuda_manual_seed";
@@ -68,10 +69,4 @@ pub(super) fn load(path: &Path) -> Result<(Option<Value>, Vec<String>)> {
         restore(&format!("{CUDA}[{index}]"), gpu, saved.get(index))?;
     }
     Ok((value.get(ACCUMULATION).cloned(), problems))
-}
-
-fn cuda_devices() -> Vec<Device> {
-    (0..device::count(Device::Cuda(0)))
-        .map(Device::Cuda)
-        .collect()
 }

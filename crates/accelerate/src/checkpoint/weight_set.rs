@@ -159,7 +159,7 @@ fn unwritable(kind: Kind, name: &str) -> Error {
 
 /// Calls `read` with the values in row-major order in CPU memory: those of the tensor itself where
 /// it lies so, else a copy.
-pub(super) fn with_plain_bytes<R>(tensor: &Tensor, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+pub(crate) fn with_plain_bytes<R>(tensor: &Tensor, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
     let plain = tch::no_grad(|| -> Result<Tensor> {
         Ok(tensor
             .f_detach()?

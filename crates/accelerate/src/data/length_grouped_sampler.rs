@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use accelerate_torch::Generator;
 
-use super::random_sampler::{fresh_generator, to_i64};
+use super::own_generator::OwnGenerator;
+use super::random_sampler::to_i64;
 use super::sampler::{Indices, Sampler};
 use super::weighted_sampler::whole_epoch;
 use crate::{Error, Result};
@@ -40,7 +41,7 @@ pub struct LengthGroupedSampler {
     lengths: Vec<usize>,
     /// Samples that are sorted together.
     group: NonZeroUsize,
-    generator: Option<Arc<Generator>>,
+    generator: OwnGenerator,
 }
 
 impl LengthGroupedSampler {
@@ -59,23 +60,20 @@ impl LengthGroupedSampler {
         Ok(Self {
             lengths,
             group: batches.saturating_mul(batch_size),
-            generator: None,
+            generator: OwnGenerator::default(),
         })
     }
 
     /// Uses `generator` for every epoch instead of libtorch's global one.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<Arc<Generator>>) -> Self {
-        self.generator = Some(generator.into());
+        self.generator = OwnGenerator::given(generator.into());
         self
     }
 
     fn draw(&self) -> Result<Vec<i64>> {
         let len = to_i64(self.lengths.len())?;
-        let order = match &self.generator {
-            Some(own) => own.randperm(len)?,
-            None => Generator::default_cpu()?.randperm(len)?,
-        };
+        let order = self.generator.draw(|generator| generator.randperm(len))?;
         Ok(Vec::try_from(&order)?)
     }
 
@@ -113,14 +111,19 @@ impl Sampler for LengthGroupedSampler {
     }
 
     fn generator(&self) -> Option<&Generator> {
-        self.generator.as_deref()
+        self.generator.get()
     }
 
     fn own_generator(&mut self) -> Result<()> {
-        if self.generator.is_none() {
-            self.generator = Some(Arc::new(fresh_generator()?));
-        }
-        Ok(())
+        self.generator.or_fresh()
+    }
+
+    fn may_choose_generator(&self) -> bool {
+        self.generator.may_change()
+    }
+
+    fn choose_generator(&self, own: bool) -> Result<()> {
+        self.generator.choose(own)
     }
 }
 
@@ -129,7 +132,7 @@ impl fmt::Debug for LengthGroupedSampler {
         f.debug_struct("LengthGroupedSampler")
             .field("len", &self.lengths.len())
             .field("group", &self.group)
-            .field("own_generator", &self.generator.is_some())
+            .field("own_generator", &self.generator.get().is_some())
             .finish()
     }
 }

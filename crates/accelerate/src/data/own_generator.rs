@@ -34,6 +34,17 @@ impl OwnGenerator {
         own.map(AsRef::as_ref)
     }
 
+    /// Draws from the own generator, or from the global one.
+    pub(super) fn draw<T>(
+        &self,
+        draw: impl FnOnce(&Generator) -> accelerate_torch::Result<T>,
+    ) -> Result<T> {
+        Ok(match self.get() {
+            Some(own) => draw(own)?,
+            None => draw(&Generator::default_cpu()?)?,
+        })
+    }
+
     /// Makes one, seeded from the global one, where there is none.
     pub(super) fn or_fresh(&self) -> Result<()> {
         if self.generator.get().is_none() {

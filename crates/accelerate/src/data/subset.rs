@@ -87,10 +87,7 @@ impl SubsetRandomSampler {
 
     fn draw(&self) -> Result<Vec<i64>> {
         let len = to_i64(self.indices.len())?;
-        let order = match self.generator.get() {
-            Some(own) => own.randperm(len)?,
-            None => Generator::default_cpu()?.randperm(len)?,
-        };
+        let order = self.generator.draw(|generator| generator.randperm(len))?;
         Ok(Vec::try_from(&order)?)
     }
 }

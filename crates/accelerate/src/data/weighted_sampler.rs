@@ -93,10 +93,9 @@ impl WeightedRandomSampler {
     fn draw(&self) -> Result<Vec<i64>> {
         let weights = Tensor::f_from_slice(&self.weights)?;
         let samples = to_i64(self.num_samples.get())?;
-        let drawn = match self.generator.get() {
-            Some(own) => own.multinomial(&weights, samples, self.replacement)?,
-            None => Generator::default_cpu()?.multinomial(&weights, samples, self.replacement)?,
-        };
+        let drawn = self
+            .generator
+            .draw(|generator| generator.multinomial(&weights, samples, self.replacement))?;
         Ok(Vec::try_from(&drawn)?)
     }
 }

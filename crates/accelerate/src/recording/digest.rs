@@ -1,10 +1,12 @@
 //! Short texts that stand for values: equal for equal bits, and for no others.
 
 use accelerate_formats::step_records::Digests;
-use accelerate_torch::{Generator, device};
-use tch::{Device, Kind, Tensor};
+use accelerate_torch::Generator;
+use tch::{Device, Tensor};
 
 use crate::Result;
+use crate::checkpoint::with_plain_bytes;
+use crate::random::cuda_devices;
 
 /// How much of a hash is kept: two different values of some thousands get one text with a
 /// probability of about 10^-12.
@@ -45,7 +47,6 @@ pub(super) fn rows(tensors: &[Tensor]) -> Result<Vec<String>> {
 
 /// The random generators of the CPU and of every GPU.
 pub(super) fn generators() -> Result<Digests> {
-    let gpus = (0..device::count(Device::Cuda(0))).map(Device::Cuda);
     let state = |device: Device| {
         let name = match device {
             Device::Cuda(index) => format!("cuda:{index}"),
@@ -53,19 +54,15 @@ pub(super) fn generators() -> Result<Digests> {
         };
         Ok((name, tensor(&Generator::default_of(device)?.state()?)?))
     };
+    let gpus = cuda_devices().into_iter();
     [Device::Cpu].into_iter().chain(gpus).map(state).collect()
 }
 
 fn add(hasher: &mut blake3::Hasher, tensor: &Tensor) -> Result<()> {
     hasher.update(format!("{:?} {:?} ", tensor.f_kind()?, tensor.size()).as_bytes());
-    let flat = tensor
-        .f_detach()?
-        .f_to_device(Device::Cpu)?
-        .f_contiguous()?
-        .f_reshape([i64::try_from(tensor.numel()).unwrap_or(-1)])?;
-    let bytes = Vec::<u8>::try_from(&flat.f_view_dtype(Kind::Uint8)?)?;
-    hasher.update(&bytes);
-    Ok(())
+    with_plain_bytes(tensor, |bytes| {
+        hasher.update(bytes);
+    })
 }
 
 fn text(hasher: &blake3::Hasher) -> String {
@@ -76,6 +73,8 @@ fn text(hasher: &blake3::Hasher) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tch::Kind;
+
     use super::*;
 
     #[test]
