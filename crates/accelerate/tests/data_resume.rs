@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerate::Result;
 use accelerate::data::{
-    DataLoader, DataLoaderShard, DataLoaderState, FnDataset, LoaderProgress, RandomSampler,
-    ShardOptions, SubsetRandomSampler, WeightedRandomSampler, skip_first_batches,
+    DataLoader, DataLoaderShard, DataLoaderState, FnDataset, LengthGroupedSampler, LoaderProgress,
+    RandomSampler, ShardOptions, SubsetRandomSampler, WeightedRandomSampler, skip_first_batches,
 };
 use accelerate_torch::Generator;
 use tch::Tensor;
@@ -42,13 +42,14 @@ enum Mode {
     Weighted,
     WeightedOwn,
     Subset,
+    LengthGrouped,
     Lists,
     DropLast,
     Split,
     Uneven,
 }
 
-const MODES: [Mode; 13] = [
+const MODES: [Mode; 14] = [
     Mode::Sequential,
     Mode::Shuffled,
     Mode::ShuffledOwn,
@@ -58,6 +59,7 @@ const MODES: [Mode; 13] = [
     Mode::Weighted,
     Mode::WeightedOwn,
     Mode::Subset,
+    Mode::LengthGrouped,
     Mode::Lists,
     Mode::DropLast,
     Mode::Split,
@@ -92,6 +94,10 @@ fn shard(mode: Mode, ranks: usize, rank: usize, workers: usize) -> Shard {
             sized(builder).sampler(weighted().without_replacement().unwrap().generator(own()))
         }
         Mode::Subset => sized(builder).sampler(SubsetRandomSampler::new((3..20).collect())),
+        Mode::LengthGrouped => {
+            let lengths = (0..33).map(|index| index * 7 % 10).collect();
+            sized(builder).sampler(LengthGroupedSampler::new(lengths, count(4)).unwrap())
+        }
         Mode::Lists => builder.batch_sampler(vec![
             vec![1usize, 2, 3],
             vec![4],
