@@ -7,6 +7,7 @@ mod loader;
 mod lock_step;
 mod position;
 mod prepared;
+mod prepared_iter;
 mod rank_stream;
 mod refill;
 mod turns;
@@ -22,7 +23,8 @@ use crate::{Error, Result};
 pub use builder::IterableDataLoaderBuilder;
 pub use dataset_shard::{IterableDatasetShard, IterableLayout};
 pub use loader::{IterableDataLoader, IterableDataLoaderIter};
-pub use prepared::{IterableDataLoaderShard, IterableDataLoaderShardIter};
+pub use prepared::IterableDataLoaderShard;
+pub use prepared_iter::IterableDataLoaderShardIter;
 pub(super) use turns::StreamProgress;
 
 /// The samples of one epoch, in order; reading them may fail.
