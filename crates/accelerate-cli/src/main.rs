@@ -10,6 +10,7 @@ mod args;
 mod child;
 mod config_command;
 mod configuration;
+mod dtype_sum;
 mod environment_report;
 mod error;
 mod estimate;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Open`] if the folder cannot be read.
-pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>> {
+pub fn names_in(folder: &Path) -> Result<Vec<String>> {
     let reading = |source| Error::Open {
         path: folder.to_owned(),
         source,

@@ -10,6 +10,7 @@
 //! | [`value`] | plain Python values around tensors |
 //! | [`safetensors`] | one safetensors file: reading and writing |
 //! | [`torch`] | one file of `torch.save`: reading and writing |
+//! | [`folder`] | the names in a folder |
 //! | [`index`] | which of several files holds which tensor |
 //! | [`weights`] | a file, an index or a folder behind one interface |
 //! | [`distributed`] | folders of `torch.distributed.checkpoint`: reading any box, writing |
@@ -19,6 +20,7 @@
 //! | [`compare`] | how far two tensors are apart |
 //! | [`sharded`] | weights in several files of limited size: writing |
 //! | [`offload`] | folders of offloaded weights |
+//! | [`manifest`] | what the folder of a saved training holds, with sizes and hashes |
 //! | [`step_records`] | what a training did, step by step, for comparing |
 //! | [`atomic_file`], [`atomic_folder`] | files and folders that are whole or absent |
 //!
@@ -55,9 +57,10 @@ pub mod compare;
 pub mod distributed;
 pub mod dtype;
 mod error;
-mod folder;
+pub mod folder;
 pub mod index;
 mod json_object;
+pub mod manifest;
 pub mod mmap;
 pub mod offload;
 mod pickle;

@@ -3,6 +3,8 @@
 use accelerate_plan::MixedPrecision;
 use serde::Serialize;
 
+use crate::dtype_sum::DtypeSum;
+
 use super::{
     args::EstimateArgs,
     dtypes::{Row, row},
@@ -11,7 +13,7 @@ use super::{
     module::Name,
     skeleton::Skeleton,
     source::Model,
-    stored::{DtypeSum, Role, Stored, numbered_block},
+    stored::{Role, Stored, numbered_block},
     training::{Inventory, Layout, Optimizer, Sharding, Trainable, Usage, usage},
 };
 

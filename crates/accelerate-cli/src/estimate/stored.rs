@@ -10,10 +10,11 @@
 //! or less (quantised or packed weights), and every tensor beside them in the same module or below
 //! their name, which are the scales they need. Those keep their bytes in every row.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use accelerate_formats::{Dtype, Weights};
-use serde::Serialize;
+
+use crate::dtype_sum::DtypeSum;
 
 use super::{
     dtypes::{LoadDtype, Row},
@@ -47,15 +48,6 @@ pub(crate) enum Role {
     Quantized,
     /// Whole numbers that are no weights: positions, counters, masks.
     Buffer,
-}
-
-/// All tensors of one type together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct DtypeSum {
-    pub(crate) dtype: &'static str,
-    pub(crate) tensors: u64,
-    pub(crate) elements: u64,
-    pub(crate) bytes: u64,
 }
 
 impl Stored {
@@ -114,21 +106,8 @@ impl Stored {
 
     /// The sums by type, the largest first.
     pub(crate) fn by_dtype(&self) -> Vec<DtypeSum> {
-        let mut sums: BTreeMap<Dtype, DtypeSum> = BTreeMap::new();
-        for tensor in &self.tensors {
-            let sum = sums.entry(tensor.dtype).or_insert(DtypeSum {
-                dtype: tensor.dtype.name(),
-                tensors: 0,
-                elements: 0,
-                bytes: 0,
-            });
-            sum.tensors += 1;
-            sum.elements = sum.elements.saturating_add(tensor.elements());
-            sum.bytes += tensor.bytes;
-        }
-        let mut sums: Vec<DtypeSum> = sums.into_values().collect();
-        sums.sort_by_key(|sum| std::cmp::Reverse(sum.bytes));
-        sums
+        let tensors = self.tensors.iter();
+        DtypeSum::of(tensors.map(|tensor| (tensor.dtype.name(), tensor.elements(), tensor.bytes)))
     }
 
     /// The largest block on disk.

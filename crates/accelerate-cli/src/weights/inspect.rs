@@ -3,7 +3,6 @@
 mod entry;
 mod folder;
 mod listing;
-mod manifest;
 mod text;
 mod values;
 

@@ -206,7 +206,7 @@ fn saved_states_are_told_file_by_file_and_checked() {
     folder.write("state/accelerate_manifest.json", "{\"version\": 1}");
     inspect(&folder, &["state"])
         .assert_code(1)
-        .assert_prints("cannot understand");
+        .assert_prints("its `accelerate_manifest.json` cannot be read: missing field");
 }
 
 #[test]

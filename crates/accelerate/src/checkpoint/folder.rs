@@ -3,7 +3,8 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use super::manifest::{CheckpointFault, MANIFEST_FILE, Manifest};
+use accelerate_formats::manifest::{CheckpointFault, MANIFEST_FILE, Manifest};
+
 use crate::{Error, Result};
 
 /// A checkpoint that is being written, beside the place where it will be.
@@ -65,7 +66,8 @@ impl PartialCheckpoint {
     /// # Errors
     /// [`Error::Io`]; an earlier checkpoint at the target is as it was.
     pub(crate) fn commit(mut self, manifest: &Manifest) -> Result<PathBuf> {
-        manifest.write(&self.partial)?;
+        let written = manifest.write(&self.partial);
+        written.map_err(|source| io("write", &self.partial.join(MANIFEST_FILE), source))?;
         flush(&self.partial)?;
         if self.target.exists() {
             self.exchange()?;
@@ -197,13 +199,14 @@ pub(super) fn io(action: &'static str, path: &Path, source: std::io::Error) -> E
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::{ManifestFile, Verify};
+    use accelerate_formats::manifest::{ManifestFile, Verify};
+
     use super::*;
 
     fn save(target: &Path, content: &str) -> Result<PathBuf> {
         let partial = PartialCheckpoint::begin(target)?;
         std::fs::write(partial.path().join("state"), content).unwrap();
-        let file = ManifestFile::of(partial.path(), "state")?;
+        let file = ManifestFile::of(partial.path(), "state").unwrap();
         partial.commit(&Manifest::new(1, 0, vec![file]))
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use accelerate_formats::AtomicFile;
+use accelerate_formats::manifest::ManifestFile;
 
-use super::manifest::ManifestFile;
 use crate::Result;
 
 /// What was written so far.

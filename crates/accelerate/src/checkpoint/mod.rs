@@ -37,15 +37,16 @@ mod training_state;
 mod weight_set;
 mod wrappers;
 
+pub use accelerate_formats::manifest::{
+    CheckpointFault, MANIFEST_FILE, Manifest, ManifestFile, Verify,
+};
 pub use accelerate_formats::{AtomicFile, Dict, Metadata, ShardSize, Value, Weights};
 
 pub use self::background::BackgroundSave;
 pub use self::checkpointable::Checkpointable;
 pub use self::dtype::{dtype_of, kind_of};
 pub use self::load::{LoadOptions, load_weights};
-pub use self::manifest::{
-    CheckpointFault, MANIFEST_FILE, Manifest, ManifestFile, SkippedCheckpoint, Verify,
-};
+pub use self::manifest::SkippedCheckpoint;
 pub use self::options::{SaveStateOptions, WhileSaving};
 pub use self::project::ProjectConfiguration;
 pub use self::report::{LoadReport, Mismatch, TensorType};

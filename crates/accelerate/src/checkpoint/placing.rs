@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use accelerate_formats::manifest::{Manifest, ManifestFile};
+
 use super::agreement::Agreement;
 use super::folder::{PartialCheckpoint, io, partial_path};
-use super::manifest::{Manifest, ManifestFile};
+use super::manifest::add_unlisted;
 use super::project::Project;
 use super::sharing::Sharing;
 use crate::state::PartialState;
@@ -110,7 +112,7 @@ impl Placing {
         };
         let iteration = self.project.iteration();
         let mut manifest = Manifest::new(self.num_processes, iteration, files);
-        manifest.add_unlisted(partial.path())?;
+        add_unlisted(&mut manifest, partial.path())?;
         partial.commit(&manifest).map(drop)
     }
 }

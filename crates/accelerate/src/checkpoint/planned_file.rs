@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use accelerate_formats::manifest::ManifestFile;
 use accelerate_formats::{Metadata, TorchWriter, Value};
 
 use super::copies::CopyBuffers;
 use super::folder::io;
 use super::hashed_file;
-use super::manifest::ManifestFile;
 use super::torch_state::TorchState;
 use super::weight_set::WeightSet;
 use crate::Result;

@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use accelerate_formats::manifest::{CheckpointFault, Manifest, Verify};
+
 use super::folder::{io, partial_path, remove_if_there};
-use super::manifest::{CheckpointFault, Manifest, SkippedCheckpoint, Verify};
+use super::manifest::SkippedCheckpoint;
 use crate::{Error, Result};
 
 /// The folder of automatically named checkpoints in a project's.
@@ -255,6 +257,8 @@ fn mark(folder: &Path, saved: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use accelerate_formats::manifest::MANIFEST_FILE;
+
     use super::super::folder::PartialCheckpoint;
     use super::*;
 
@@ -333,13 +337,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let project = project(folder.path(), None);
         let saved: Vec<PathBuf> = (0..3).map(|_| save(&project)).collect();
-        std::fs::remove_file(saved[2].join(super::super::manifest::MANIFEST_FILE)).unwrap();
+        std::fs::remove_file(saved[2].join(MANIFEST_FILE)).unwrap();
         let found = project.source(None, None).unwrap();
         assert_eq!((found.path, found.number), (saved[1].clone(), Some(1)));
         assert_eq!(found.skipped.len(), 1);
         assert_eq!(found.skipped[0].fault, CheckpointFault::NoManifest);
         for path in &saved[..2] {
-            std::fs::write(path.join(super::super::manifest::MANIFEST_FILE), "{").unwrap();
+            std::fs::write(path.join(MANIFEST_FILE), "{").unwrap();
         }
         let error = project.source(None, None).unwrap_err();
         assert!(

@@ -2,14 +2,17 @@
 
 use std::{fs, path::Path};
 
-use accelerate_formats::{CheckpointKind, Error as FormatsError};
+use accelerate_formats::{
+    CheckpointKind,
+    folder::names_in,
+    manifest::{CheckpointFault, MANIFEST_FILE, Manifest, Verify},
+};
 
 use super::{
     entry::file_name,
     listing::{Listing, NamedText, problem},
-    manifest,
 };
-use crate::weights::error::{Result, WeightsError};
+use crate::weights::error::Result;
 
 /// Beginnings of the names of files that are saved beside weights.
 const BESIDE_WEIGHTS: [&str; 8] = [
@@ -25,7 +28,7 @@ const BESIDE_WEIGHTS: [&str; 8] = [
 
 /// Whether a folder is to be shown file by file.
 pub(super) fn has_members(folder: &Path, kind: Option<CheckpointKind>) -> bool {
-    if folder.join(manifest::FILE).exists() {
+    if folder.join(MANIFEST_FILE).exists() {
         return true;
     }
     if !matches!(
@@ -35,7 +38,7 @@ pub(super) fn has_members(folder: &Path, kind: Option<CheckpointKind>) -> bool {
         return false;
     }
     let is_beside = |name: &str| BESIDE_WEIGHTS.iter().any(|begin| name.starts_with(begin));
-    let names = names(folder).unwrap_or_default();
+    let names = names_in(folder).unwrap_or_default();
     // A folder of any other kind has something that is known in it, or there is nothing to show.
     names.iter().any(|name| is_beside(name))
         || (kind.is_none()
@@ -49,9 +52,15 @@ pub(super) fn has_members(folder: &Path, kind: Option<CheckpointKind>) -> bool {
 /// # Errors
 /// If the folder itself cannot be read.
 pub(super) fn listing(folder: &Path, verify: bool) -> Result<Listing> {
-    let (manifest, fault) = match manifest::read(folder) {
-        Ok(manifest) => (manifest, None),
-        Err(fault) => (None, Some(fault)),
+    let (manifest, fault) = match Manifest::read(folder) {
+        Ok(manifest) => (Some(manifest), None),
+        Err(CheckpointFault::NoManifest) => (None, None),
+        Err(fault) => (None, Some(fault.to_string())),
+    };
+    let closely = if verify {
+        Verify::Hashes
+    } else {
+        Verify::Sizes
     };
     let mut listing = Listing {
         path: folder.display().to_string(),
@@ -59,11 +68,11 @@ pub(super) fn listing(folder: &Path, verify: bool) -> Result<Listing> {
         problem: fault,
         ..Listing::default()
     };
-    for name in names(folder)? {
+    for name in names_in(folder)? {
         let path = folder.join(&name);
         if let Some(kind) = kind_of(&path) {
             listing.members.push(member(&path, kind));
-        } else if path.is_file() && name != manifest::FILE {
+        } else if path.is_file() && name != MANIFEST_FILE {
             let size = fs::metadata(&path).map_or(0, |found| found.len());
             listing
                 .details
@@ -74,7 +83,8 @@ pub(super) fn listing(folder: &Path, verify: bool) -> Result<Listing> {
         let mut faults: Vec<String> = manifest
             .files
             .iter()
-            .filter_map(|file| file.problem(folder, verify))
+            .filter_map(|file| file.check(folder, closely).err())
+            .map(|fault| fault.to_string())
             .collect();
         faults.extend(listing.problem.take());
         listing.problem = (!faults.is_empty()).then(|| faults.join("; "));
@@ -108,25 +118,4 @@ fn kind_of(path: &Path) -> Option<CheckpointKind> {
         _ => true,
     };
     is_shown.then_some(kind)
-}
-
-fn names(folder: &Path) -> Result<Vec<String>> {
-    let reading = |source| {
-        WeightsError::from(FormatsError::Open {
-            path: folder.to_owned(),
-            source,
-        })
-    };
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(reading)? {
-        names.push(
-            entry
-                .map_err(reading)?
-                .file_name()
-                .to_string_lossy()
-                .into_owned(),
-        );
-    }
-    names.sort_unstable();
-    Ok(names)
 }

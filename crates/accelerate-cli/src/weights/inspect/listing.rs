@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, path::Path};
 
 use accelerate_formats::{
     Checkpoint, CheckpointKind, DistributedCheckpoint, OffloadFolder, OpenOptions, TorchFile,
-    Weights, source::TensorSource,
+    Weights, manifest::Manifest, source::TensorSource,
 };
 use serde::Serialize;
 
-use super::{entry::Entry, folder, manifest::Manifest, values};
+use super::{entry::Entry, folder, values};
+use crate::dtype_sum::DtypeSum;
 use crate::weights::{
     error::{Result, WeightsError},
     names::Patterns,
@@ -29,15 +30,6 @@ pub(super) struct Listing {
     pub(super) members: Vec<Listing>,
     pub(super) details: Vec<NamedText>,
     pub(super) problem: Option<String>,
-}
-
-/// All tensors of one type together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct DtypeSum {
-    pub(super) dtype: &'static str,
-    pub(super) tensors: usize,
-    pub(super) elements: u64,
-    pub(super) bytes: u64,
 }
 
 /// A second name of a tensor.
@@ -196,21 +188,10 @@ impl Listing {
         self.tied
             .retain(|tie| patterns.fit(&tie.name) || patterns.fit(&tie.tied_to));
         sort(&mut self.tensors);
-        let mut sums: BTreeMap<&'static str, DtypeSum> = BTreeMap::new();
-        for tensor in &self.tensors {
-            let sum = sums.entry(tensor.dtype).or_insert(DtypeSum {
-                dtype: tensor.dtype,
-                tensors: 0,
-                elements: 0,
-                bytes: 0,
-            });
-            sum.tensors += 1;
-            sum.elements = sum.elements.saturating_add(tensor.elements());
-            sum.bytes += tensor.bytes;
-        }
-        self.total_bytes = sums.values().map(|sum| sum.bytes).sum();
-        self.dtypes = sums.into_values().collect();
-        self.dtypes.sort_by_key(|sum| std::cmp::Reverse(sum.bytes));
+        let tensors = self.tensors.iter();
+        self.dtypes =
+            DtypeSum::of(tensors.map(|tensor| (tensor.dtype, tensor.elements(), tensor.bytes)));
+        self.total_bytes = self.dtypes.iter().map(|sum| sum.bytes).sum();
         for member in &mut self.members {
             member.arrange(patterns, sort);
             self.total_bytes += member.total_bytes;
