@@ -85,7 +85,7 @@ fn follow(processes: usize, once_per_update: bool, length: u64) -> (Vec<f64>, He
         }
         assert_eq!(
             schedule.ends_at_update(),
-            Some(length / schedule.steps_per_update())
+            Some(length.div_ceil(schedule.steps_per_update()))
         );
         let mut rates = Vec::new();
         for _ in 0..UPDATES + 2 {
@@ -131,6 +131,15 @@ fn a_length_that_was_not_multiplied_is_warned_of_half_way() {
     let (rates, heard) = follow(2, false, UPDATES);
     assert_eq!(rates[UPDATES as usize / 2], 0.0);
     assert!(heard.at(Level::INFO)[0].contains("end at update 10"));
+    assert_eq!(heard.at(Level::WARN).len(), 1);
+}
+
+#[test]
+fn the_update_that_reaches_an_odd_end_is_not_past_it() {
+    // Two steps at each update, and one step left for the last.
+    let (_, heard) = follow(2, false, 2 * (UPDATES + 2) - 1);
+    assert_eq!(heard.at(Level::WARN), [""; 0]);
+    let (_, heard) = follow(2, false, 2 * (UPDATES + 1) - 1);
     assert_eq!(heard.at(Level::WARN).len(), 1);
 }
 

@@ -145,7 +145,9 @@ impl<S: Scheduler> AcceleratedScheduler<S> {
     }
 
     fn tell_end(&mut self) {
-        let passed = |length| self.inner.borrow().step_count() > length + 1;
+        // The update that reaches the end may go past it by less than its own steps.
+        let steps = self.steps_per_update();
+        let passed = |length| self.inner.borrow().step_count() > length + steps;
         if self.end_was_told || !self.inner.borrow().length().is_some_and(passed) {
             return;
         }
