@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,9 @@ pub struct RankOutput {
 
 /// Runs `body` on real ranks, once for every number of processes in `worlds`.
 ///
-/// To be called first thing in a test, on the test's own thread.
+/// To be called first thing in a test, on the test's own thread. Rank 0, which serves the store that
+/// all others ask, leaves when these have ended, however early its `body` is through; a test of a
+/// rank 0 that leaves before the others calls [`std::process::exit`].
 ///
 /// # Panics
 /// If a rank fails or the minute is over, as tests report failures.
@@ -52,10 +54,14 @@ pub fn ranks_within<E: Into<Box<dyn Error>>>(
         if let Err(error) = body(rank) {
             fail(&chain(&*error.into()));
         }
+        if rank.index() == 0 {
+            // Closed by the test's own process when the others have ended.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        }
         return;
     }
     for &world in worlds {
-        let outputs = start_ranks(world, deadline, |rank| same_test(&test, rank))
+        let outputs = run(world, deadline, Leave::LastIfFirst, |rank| same_test(&test, rank))
             .unwrap_or_else(|error| fail(&format!("cannot start {world} ranks: {error}")));
         if outputs
             .iter()
@@ -78,9 +84,29 @@ pub fn start_ranks(
     deadline: Duration,
     command: impl Fn(Rank) -> Command,
 ) -> io::Result<Vec<RankOutput>> {
+    run(world, deadline, Leave::AtWill, command)
+}
+
+/// When a rank that is through may leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    AtWill,
+    /// Rank 0 after all others, told by the end of its standard input.
+    LastIfFirst,
+}
+
+fn run(
+    world: usize,
+    deadline: Duration,
+    leave: Leave,
+    command: impl Fn(Rank) -> Command,
+) -> io::Result<Vec<RankOutput>> {
     let (_held, port) = held_port()?;
     let mut running = (0..world)
-        .map(|index| Running::start(index, command(Rank::new(index, world, port))))
+        .map(|index| {
+            let leave = if index == 0 { leave } else { Leave::AtWill };
+            Running::start(index, leave, command(Rank::new(index, world, port)))
+        })
         .collect::<io::Result<Vec<_>>>()?;
     let mut end = Instant::now() + deadline;
     let mut failed = false;
@@ -90,6 +116,11 @@ pub fn start_ranks(
         }
         if running.iter().all(|rank| rank.status.is_some()) {
             break;
+        }
+        if let [first, others @ ..] = &mut running[..]
+            && others.iter().all(|rank| rank.status.is_some())
+        {
+            first.held = None;
         }
         if !failed
             && running
@@ -112,19 +143,26 @@ struct Running {
     rank: usize,
     child: Child,
     status: Option<ExitStatus>,
+    /// Keeps a rank that is through from leaving.
+    held: Option<ChildStdin>,
     readers: [thread::JoinHandle<Vec<u8>>; 2],
 }
 
 impl Running {
-    fn start(rank: usize, mut command: Command) -> io::Result<Self> {
+    fn start(rank: usize, leave: Leave, mut command: Command) -> io::Result<Self> {
+        let stdin = match leave {
+            Leave::AtWill => Stdio::null(),
+            Leave::LastIfFirst => Stdio::piped(),
+        };
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         let readers = [read_all(child.stdout.take()), read_all(child.stderr.take())];
         Ok(Self {
             rank,
+            held: child.stdin.take(),
             child,
             status: None,
             readers,
@@ -139,6 +177,7 @@ impl Running {
     }
 
     fn finish(mut self) -> RankOutput {
+        drop(self.held.take());
         if self.status.is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -326,32 +326,42 @@ fn a_rank_that_is_stopped_is_named_at_the_deadline() {
 
 #[test]
 #[cfg(unix)]
+#[expect(clippy::exit, reason = "rank 0 ends while the other one is stopped")]
 fn a_process_ends_although_a_transfer_is_stuck() {
     ranks_within(Duration::from_secs(40), &[2], |rank: Rank| -> Result<()> {
-        let state = PartialState::new()?;
-        let other = other_process(&state, rank)?;
-        state.wait_for_everyone()?;
-        if rank.index() == 1 {
-            // Stopped in its sleep until rank 0 has ended.
-            std::thread::sleep(Duration::from_secs(3));
-            return Ok(());
+        stop_the_other_and_take_leave(rank)?;
+        if rank.index() == 0 {
+            std::process::exit(0);
         }
-        send_signal("-STOP", &other);
-        let own = std::process::id();
-        let wake = format!("(while kill -0 {own}; do sleep 0.1; done; kill -CONT {other}) &");
-        let status = Command::new("sh").args(["-c", &wake]).status();
-        assert!(status.unwrap().success());
-        let tensor = Tensor::ones([4], (Kind::Float, Device::Cpu));
-        let _stuck = state
-            .process_group()
-            .unwrap()
-            .all_reduce_async(&tensor, ReduceOp::Sum)?;
-        let begin = Instant::now();
-        let absent = state.destroy_process_group_within(Duration::from_millis(100))?;
-        assert_eq!(absent.silent, [1], "{absent}");
-        assert!(begin.elapsed() < Duration::from_secs(20));
         Ok(())
     });
+}
+
+#[cfg(unix)]
+fn stop_the_other_and_take_leave(rank: Rank) -> Result<()> {
+    let state = PartialState::new()?;
+    let other = other_process(&state, rank)?;
+    state.wait_for_everyone()?;
+    if rank.index() == 1 {
+        // Stopped in its sleep until rank 0 has ended.
+        std::thread::sleep(Duration::from_secs(3));
+        return Ok(());
+    }
+    send_signal("-STOP", &other);
+    let own = std::process::id();
+    let wake = format!("(while kill -0 {own}; do sleep 0.1; done; kill -CONT {other}) &");
+    let status = Command::new("sh").args(["-c", &wake]).status();
+    assert!(status.unwrap().success());
+    let tensor = Tensor::ones([4], (Kind::Float, Device::Cpu));
+    let _stuck = state
+        .process_group()
+        .unwrap()
+        .all_reduce_async(&tensor, ReduceOp::Sum)?;
+    let begin = Instant::now();
+    let absent = state.destroy_process_group_within(Duration::from_millis(100))?;
+    assert_eq!(absent.silent, [1], "{absent}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    Ok(())
 }
 
 #[test]
