@@ -61,8 +61,10 @@ pub fn ranks_within<E: Into<Box<dyn Error>>>(
         return;
     }
     for &world in worlds {
-        let outputs = run(world, deadline, Leave::LastIfFirst, |rank| same_test(&test, rank))
-            .unwrap_or_else(|error| fail(&format!("cannot start {world} ranks: {error}")));
+        let outputs = run(world, deadline, Leave::LastIfFirst, |rank| {
+            same_test(&test, rank)
+        })
+        .unwrap_or_else(|error| fail(&format!("cannot start {world} ranks: {error}")));
         if outputs
             .iter()
             .any(|output| !output.status.is_some_and(|s| s.success()))

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
@@ -159,17 +159,49 @@ impl Running {
     }
 
     pub(crate) fn wait(mut self) -> Done {
-        let mut status = None;
-        wait_until("the launcher to end", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if start.elapsed() > DEADLINE {
+                panic!("waited in vain for the launcher to end\n{}", self.state());
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
         let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
         Done {
-            status: status.unwrap(),
+            status,
             stdout: read(&self.out),
             stderr: read(&self.err),
         }
+    }
+}
+
+impl Running {
+    /// What it has written, and what its threads and the processes below it are doing.
+    fn state(&self) -> String {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let own = self.pid().as_raw_nonzero().get().to_string();
+        let mut text = format!("stdout: {}\nstderr: {}\n", read(&self.out), read(&self.err));
+        let mut open = vec![own];
+        while let Some(pid) = open.pop() {
+            let process = Path::new("/proc").join(pid);
+            for thread in fs::read_dir(process.join("task")).into_iter().flatten() {
+                let thread = thread.unwrap().path();
+                let status = read(&thread.join("status"));
+                let kept = ["Name", "State", "PPid", "Tgid", "Sig", "Shd"];
+                let lines = status
+                    .lines()
+                    .filter(|line| kept.iter().any(|name| line.starts_with(name)));
+                text.extend(lines.flat_map(|line| [line, "; "]));
+                text += &read(&thread.join("wchan"));
+                text.push('\n');
+                let children = read(&thread.join("children"));
+                open.extend(children.split_whitespace().map(str::to_owned));
+            }
+        }
+        text
     }
 }
 

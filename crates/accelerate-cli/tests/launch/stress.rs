@@ -101,6 +101,12 @@ fn hit(folder: &Folder, round: &str, running: &Running, random: &mut Random) -> 
         _ => (Signal::KILL, "SIGKILL"),
     };
     let index = usize::try_from(random.below(4)).unwrap();
+    // A launcher that starts no rank yet may not listen yet, and have been told to ignore SIGINT, as
+    // a shell tells what it starts in the background.
+    let (signal, name) = match ranks.is_empty() && signal == Signal::INT {
+        true => (Signal::TERM, "SIGTERM"),
+        false => (signal, name),
+    };
     match ranks.get(index).and_then(|pid| Pid::from_raw(*pid)) {
         Some(rank) if choice > 3 => {
             let _ = kill_process(rank, signal);
