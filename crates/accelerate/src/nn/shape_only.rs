@@ -1,5 +1,8 @@
 //! Outputs of layers that libtorch does not compute without values.
 
+#[cfg(test)]
+mod tests;
+
 use accelerate_torch::meta;
 use tch::Tensor;
 
