@@ -68,7 +68,7 @@ impl Group {
             let bias = *bias as f32;
             match runs.iter_mut().find(|(other, _)| *other == run.as_slice()) {
                 Some((_, old)) => *old = bias,
-                None => runs.push((run, bias)),
+                None => runs.push((run.as_slice(), bias)),
             }
         }
         let before = length.saturating_sub(1);

@@ -30,7 +30,7 @@ fn the_last_position_chooses_short_or_long_factors() -> Result<()> {
     let layer = RotaryEmbedding::new(longrope(&[1.0, 2.0], &[4.0, 5.0]), Device::Cpu)?;
     // As `_compute_longrope_parameters` of transformers 5.24 gives them.
     assert_eq!(layer.attention_factor, 2f64.sqrt());
-    let (short, long) = ([1.0, 0.05], [0.25, 0.02]);
+    let (short, long) = ([1.0f32, 0.05], [0.25f32, 0.02]);
     for (position, expected) in [(3, short), (4, long), (15, long), (1, short)] {
         assert_eq!(after(&layer, position)?, expected, "{position}");
     }
@@ -39,7 +39,7 @@ fn the_last_position_chooses_short_or_long_factors() -> Result<()> {
 
 #[test]
 fn there_is_one_factor_for_each_angle() {
-    for (short, long) in [(&[1.0][..], &[1.0, 2.0][..]), (&[1.0, 2.0], &[])] {
+    for (short, long) in [(&[1.0][..], &[1.0, 2.0][..]), (&[1.0, 2.0][..], &[][..])] {
         let error = RotaryEmbedding::new(longrope(short, long), Device::Cpu).err();
         let text = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(text.contains("2 short and long factors"), "{text}");
