@@ -10,7 +10,6 @@ use accelerate::PartialState;
 use accelerate::collectives::{Reduction, reduce};
 use accelerate::nn::{Factory, Hook, Init, Module};
 use accelerate::tree::Tree;
-use accelerate_testkit::Rank;
 use accelerate_models::PretrainedModel;
 use accelerate_models::bert::BertModel;
 use accelerate_models::generation::{
@@ -19,6 +18,7 @@ use accelerate_models::generation::{
 };
 use accelerate_models::gpt2::GPT2LMHeadModel;
 use accelerate_models::llama::LlamaForCausalLM;
+use accelerate_testkit::Rank;
 use recording::{equal, fill, integers, numbers, recorded};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -267,7 +267,11 @@ struct Meeting {
 }
 
 impl Hook for Meeting {
-    fn before_forward(&self, _module: &dyn Module, _input: &mut dyn Tree) -> accelerate::Result<()> {
+    fn before_forward(
+        &self,
+        _module: &dyn Module,
+        _input: &mut dyn Tree,
+    ) -> accelerate::Result<()> {
         self.calls.set(self.calls.get() + 1);
         let one = Tensor::from_slice(&[1i64]);
         let all = reduce(&self.state, one, Reduction::Sum)?;

@@ -121,7 +121,9 @@ impl RopeKeys<'_> {
             return Ok(part);
         }
         let expected = "a part of each head, above 0 and at most 1";
-        Err(self.checks.refused("partial_rotary_factor", expected, &part))
+        Err(self
+            .checks
+            .refused("partial_rotary_factor", expected, &part))
     }
 
     /// How many dimensions of each head are turned.

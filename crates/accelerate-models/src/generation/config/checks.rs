@@ -109,7 +109,11 @@ impl GenerationConfig {
         if let Some((_, factor)) = self.exponential_decay_length_penalty {
             if !is_positive(factor) {
                 let expected = "a factor above 0";
-                return Err(refused("exponential_decay_length_penalty", expected, &factor));
+                return Err(refused(
+                    "exponential_decay_length_penalty",
+                    expected,
+                    &factor,
+                ));
             }
             if self.eos_token_id.is_empty() {
                 let expected = "an `eos_token_id` that can become likelier";

@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_model_says_with_which_tokens_it_ends() -> Result<()> {
-        let json = r#"{"hidden_size": 8, "eos_token_id": 2, "pad_token_id": null, "bos_token_id": 1}"#;
+        let json =
+            r#"{"hidden_size": 8, "eos_token_id": 2, "pad_token_id": null, "bos_token_id": 1}"#;
         let keys: Map<String, Value> = serde_json::from_str(json).unwrap();
         let config = GenerationConfig::from_model_config(&keys)?;
         assert_eq!(config.eos_token_id, [2]);

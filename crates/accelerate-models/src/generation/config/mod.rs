@@ -98,29 +98,17 @@ pub struct GenerationConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder_no_repeat_ngram_size: Option<i64>,
     /// Runs of tokens that never come.
-    #[serde(
-        deserialize_with = "or_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub bad_words_ids: Vec<Vec<i64>>,
     /// Runs of tokens, each with what is added to the score of its last token where the others
     /// stand before it.
-    #[serde(
-        deserialize_with = "or_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub sequence_bias: Vec<(Vec<i64>, f64)>,
     /// Tokens that never come.
-    #[serde(
-        deserialize_with = "or_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub suppress_tokens: Vec<i64>,
     /// Tokens that do not come first.
-    #[serde(
-        deserialize_with = "or_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub begin_suppress_tokens: Vec<i64>,
     /// The token that has to follow a single one, such as the language of a translation.
     #[serde(skip_serializing_if = "Option::is_none")]

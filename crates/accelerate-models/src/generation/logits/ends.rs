@@ -94,7 +94,10 @@ impl LogitsProcessor for Banned {
 /// Forbids everything but these tokens, which are all equally likely.
 fn only(scores: &Tensor, tokens: &[i64], key: &str) -> Result<Tensor> {
     let vocab_size = scores.size2()?.1;
-    if let Some(token) = tokens.iter().find(|token| !(0..vocab_size).contains(*token)) {
+    if let Some(token) = tokens
+        .iter()
+        .find(|token| !(0..vocab_size).contains(*token))
+    {
         return Err(Error::Argument {
             operation: "generate",
             expected: format!("a token within 0..{vocab_size} as {key}"),

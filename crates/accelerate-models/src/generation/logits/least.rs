@@ -44,10 +44,11 @@ impl LogitsProcessor for TopH {
             .f_cumsum(-1, None)?;
         let kept = sums.f_le_tensor(&limit)?;
         let _same = kept.f_narrow(1, 0, 1)?.f_fill_(1)?;
-        let out = scores
-            .f_ones_like()?
-            .f_to_kind(Kind::Bool)?
-            .f_scatter(1, &places, &kept.f_logical_not()?)?;
+        let out = scores.f_ones_like()?.f_to_kind(Kind::Bool)?.f_scatter(
+            1,
+            &places,
+            &kept.f_logical_not()?,
+        )?;
         Ok(scores.f_masked_fill(&out, f64::NEG_INFINITY)?)
     }
 }

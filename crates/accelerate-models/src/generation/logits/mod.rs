@@ -20,9 +20,7 @@ use tch::{Kind, Tensor};
 use self::ends::{Banned, Decay, FirstToken, LastToken, MinLength};
 use self::least::{EpsilonCutoff, EtaCutoff, MinP, TopH, Typical};
 use self::phrases::{PhraseBias, bad_words};
-use self::repetition::{
-    NoRepeatNgrams, NoRepeatPromptNgrams, PromptRepetition, RepetitionPenalty,
-};
+use self::repetition::{NoRepeatNgrams, NoRepeatPromptNgrams, PromptRepetition, RepetitionPenalty};
 use self::sampling::{Finite, Normalize, Temperature, TopK, TopP};
 use super::GenerationConfig;
 

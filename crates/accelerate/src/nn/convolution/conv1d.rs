@@ -73,7 +73,9 @@ impl Forward for Conv1d {
         let weight = self.weight.dense()?;
         let bias = self.bias.as_ref().map(Parameter::dense).transpose()?;
         if is_shape_only(&input)? {
-            let shape = self.options.output_shape("Conv1d", &weight.size(), &input.size())?;
+            let shape = self
+                .options
+                .output_shape("Conv1d", &weight.size(), &input.size())?;
             return shape_only(&shape, &input);
         }
         Ok(match padding {

@@ -85,18 +85,14 @@ impl<const N: usize> ConvOptions<N> {
     }
 
     /// The shape of what a kernel of this shape makes of an input.
-    fn output_shape(
-        &self,
-        layer: &'static str,
-        weight: &[i64],
-        input: &[i64],
-    ) -> Result<Vec<i64>> {
+    fn output_shape(&self, layer: &'static str, weight: &[i64], input: &[i64]) -> Result<Vec<i64>> {
         let refused = || Error::Argument {
             operation: layer,
             expected: format!("an input that a kernel of shape {weight:?} fits into"),
             found: format!("the shape {input:?}"),
         };
-        let (Some(&[out, each]), Some(kernel)) = (weight.first_chunk::<2>(), weight.last_chunk::<N>())
+        let (Some(&[out, each]), Some(kernel)) =
+            (weight.first_chunk::<2>(), weight.last_chunk::<N>())
         else {
             return Err(refused());
         };
