@@ -18,6 +18,7 @@ mod model;
 pub(crate) mod one_or_many;
 mod session;
 mod single;
+mod stop_strings;
 mod stopping;
 mod streamer;
 mod synced;
@@ -30,5 +31,6 @@ pub use self::model::{
     Architecture, DecoderStep, EncoderStates, GenerationProfile, GenerativeModel,
 };
 pub use self::session::Prompt;
+pub use self::stop_strings::StopStrings;
 pub use self::stopping::{MaxTime, StopTokens, StoppingCriterion};
 pub use self::streamer::{Streamer, TextStreamer};

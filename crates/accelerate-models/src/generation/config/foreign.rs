@@ -49,7 +49,7 @@ impl ForeignKeys {
         }
         if given(&self.stop_strings) {
             // Text needs a tokenizer, which generation does not know.
-            let expected = "to be absent: give their tokens to `StopTokens`";
+            let expected = "to be absent: give them to `StopStrings`";
             return Err(refused("stop_strings", expected, &"a value"));
         }
         Ok(())
