@@ -3,14 +3,22 @@
 
 mod recording;
 
-use accelerate::nn::{Factory, Init};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use accelerate::PartialState;
+use accelerate::collectives::{Reduction, reduce};
+use accelerate::nn::{Factory, Hook, Init, Module};
+use accelerate::tree::Tree;
 use accelerate_models::PretrainedModel;
+use accelerate_models::bert::BertModel;
 use accelerate_models::generation::{
-    GenerateOptions, GenerationConfig, GenerativeModel, Prompt, StopTokens, generate,
-    logits_processors,
+    GENERATION_CONFIG_FILE, GenerateOptions, GenerationConfig, GenerativeModel, Prompt,
+    PromptFacts, StopTokens, generate, logits_processors,
 };
 use accelerate_models::gpt2::GPT2LMHeadModel;
 use accelerate_models::llama::LlamaForCausalLM;
+use accelerate_testkit::Rank;
 use recording::{equal, fill, integers, numbers, recorded};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -48,7 +56,7 @@ fn tokens_are_those_of_transformers() {
     let _turn = accelerate_testkit::turn();
     let recording = recorded("generation.json");
     let runs = recording["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 48);
+    assert_eq!(runs.len(), 64);
     for name in ["gpt2", "llama"] {
         let model = model(&recording, name);
         for run in runs.iter().filter(|run| run["model"] == name) {
@@ -98,10 +106,20 @@ fn scores_are_changed_as_by_transformers() {
     let sequences = integers(&scores["sequences"]);
     let shape = [2, 12];
     let logits = Tensor::from_slice(&numbers(&scores["logits"])).to_kind(Kind::Float);
-    for case in scores["cases"].as_array().unwrap() {
+    let prompt = sequences.narrow(1, 0, 4);
+    let cases = scores["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 30);
+    for case in cases {
         let mut config = settings(&case["settings"]);
         config.do_sample = true;
-        let left = logits_processors(&config, 4, None)
+        config.check().unwrap();
+        let mut facts = PromptFacts::new(
+            case["settings"]["prompt_tokens"].as_i64().unwrap_or(4),
+            config.max_length.unwrap_or(20),
+        );
+        facts.prompt_ids = Some(&prompt);
+        let left = logits_processors(&config, &facts)
+            .unwrap()
             .iter()
             .try_fold(logits.view(shape), |scores, processor| {
                 processor.process(&sequences, scores)
@@ -202,4 +220,106 @@ fn what_cannot_be_continued_is_told() {
     assert!(text.contains("0..30") && text.contains("40"), "{text}");
     let text = told(ids(&[3]), r#"{"temperature": -1.0, "do_sample": true}"#);
     assert!(text.contains("`temperature`"), "{text}");
+}
+
+#[test]
+fn settings_for_generation_stand_beside_a_saved_model() {
+    let _turn = accelerate_testkit::turn();
+    let recording = recorded("generation.json");
+    let mut config = recording["models"]["gpt2"]["config"].clone();
+    config["eos_token_id"] = 9.into();
+    config["pad_token_id"] = 27.into();
+    let config = serde_json::from_value(config).unwrap();
+    let model = GPT2LMHeadModel::new(&config, &Factory::default().with_init(Init::Skip)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    model.save_pretrained(&folder).unwrap();
+    assert!(folder.path().join(GENERATION_CONFIG_FILE).exists());
+    let mut read = GenerationConfig::from_folder(&folder).unwrap();
+    assert_eq!(
+        (read.eos_token_id.as_slice(), read.pad_token_id),
+        ([9].as_slice(), Some(27))
+    );
+    // Settings of the user's own stay where the model is saved again.
+    read.do_sample = true;
+    read.typical_p = Some(0.75);
+    read.sequence_bias = vec![(vec![3, 4], -1.5)];
+    read.save_pretrained(&folder).unwrap();
+    model.save_pretrained(&folder).unwrap();
+    assert_eq!(GenerationConfig::from_folder(&folder).unwrap(), read);
+}
+
+#[test]
+fn a_model_that_only_reads_has_no_settings_for_generation() {
+    let json = r#"{"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 12}"#;
+    let config = serde_json::from_str(json).unwrap();
+    let factory = Factory::default().with_init(Init::Skip);
+    let folder = tempfile::tempdir().unwrap();
+    let model = BertModel::new(&config, &factory).unwrap();
+    model.save_pretrained(&folder).unwrap();
+    assert!(!folder.path().join(GENERATION_CONFIG_FILE).exists());
+}
+
+/// Counts the calls of a model; each needs one of every other rank, as in a sharded model.
+struct Meeting {
+    state: PartialState,
+    calls: Rc<Cell<i64>>,
+}
+
+impl Hook for Meeting {
+    fn before_forward(
+        &self,
+        _module: &dyn Module,
+        _input: &mut dyn Tree,
+    ) -> accelerate::Result<()> {
+        self.calls.set(self.calls.get() + 1);
+        let one = Tensor::from_slice(&[1i64]);
+        let all = reduce(&self.state, one, Reduction::Sum)?;
+        assert_eq!(all.int64_value(&[0]), self.state.num_processes() as i64);
+        Ok(())
+    }
+}
+
+#[test]
+fn ranks_that_have_finished_call_their_models_for_the_others() {
+    accelerate_testkit::ranks(&[1, 2], |rank: Rank| -> accelerate::Result<()> {
+        let state = PartialState::new()?;
+        let recording = recorded("generation.json");
+        let runs = recording["runs"].as_array().unwrap();
+        // One row, or three with padding; rank 0 has finished long before rank 1.
+        let prompts = ["greedy, batch", "greedy"].map(|name| {
+            let run = runs.iter().find(|run| run["name"] == name).unwrap();
+            Prompt::new(&integers(&run["prompt"]))
+        });
+        let prompt = &prompts[rank.index()];
+        let new = [3, 9][rank.index()];
+        let most = [3, 9][rank.world() - 1];
+        for (name, beams) in [("gpt2", 1), ("llama", 1), ("llama", 3)] {
+            let model = model(&recording, name);
+            let mut config = GenerationConfig::default();
+            config.max_new_tokens = Some(new);
+            config.num_beams = beams;
+            config.pad_token_id = Some(27);
+            let made = |synced| {
+                let options = GenerateOptions {
+                    synced,
+                    ..Default::default()
+                };
+                generate(&*model, prompt, &config, options).unwrap()
+            };
+            let alone = made(None);
+            let calls = Rc::new(Cell::new(0));
+            let hook = Rc::new(Meeting {
+                state: state.clone(),
+                calls: calls.clone(),
+            });
+            let id = model.state().unwrap().add_hook(hook);
+            let together = made(Some(&state));
+            model.state().unwrap().remove_hook(id);
+            assert_eq!(calls.get(), most, "{name}, {beams} beams");
+            assert_eq!(together.sequences, alone.sequences, "{name}, {beams} beams");
+            assert_eq!(together.new_tokens()?.size()[1], new);
+        }
+        Ok(())
+    });
 }

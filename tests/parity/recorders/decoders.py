@@ -11,6 +11,10 @@ from transformers import (
     MixtralForCausalLM,
 )
 
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+# Llama's own turns whole heads only.
+from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
+
 from . import fixture_file
 from .fixture_file import floats
 from .formula_weights import fill, public_parameters
@@ -62,6 +66,18 @@ CASES = [
     ("llama, llama3 scaling", "LlamaForCausalLM",
      {**LLAMA, "head_dim": 8, "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
                                 "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}, {}),
+    ("llama, longrope, short sequences", "LlamaForCausalLM",
+     {**LLAMA, "head_dim": 8, "original_max_position_embeddings": 8,
+      "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.25, 1.5],
+                       "long_factor": [1.5, 2.0, 3.0, 5.0]}}, {}),
+    ("llama, longrope, long sequences", "LlamaForCausalLM",
+     {**LLAMA, "head_dim": 8,
+      "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.25, 1.5],
+                       "long_factor": [1.5, 2.0, 3.0, 5.0], "original_max_position_embeddings": 6,
+                       "factor": 2.0}}, {"mask": LEFT}),
+    ("llama, proportional", "LlamaForCausalLM",
+     {**LLAMA, "head_dim": 8, "rope_parameters": {"rope_type": "proportional", "rope_theta": 100.0,
+                                                   "partial_rotary_factor": 0.5, "factor": 2.0}}, {}),
     ("mixtral, padded on the right", "MixtralForCausalLM",
      {**MIXTRAL, "output_router_logits": True, "router_aux_loss_coef": 0.5}, {"mask": RIGHT, "labels": LABELS}),
     ("mixtral, all experts, with a window", "MixtralForCausalLM",
@@ -70,12 +86,56 @@ CASES = [
      {**MIXTRAL, "sliding_window": 4}, {"mask": LEFT}),
 ]
 
+FACTORS = {"short_factor": [1.0, 1.5], "long_factor": [2.0, 5.0]}
+#: Rotary positions alone, each kind with half of each head turned; `default` turns all all the same.
+ROTARY = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 3.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6, "beta_fast": 2.0,
+             "beta_slow": 0.25, "mscale": 1.5, "mscale_all_dim": 0.5, "truncate": False},
+    "yarn, told how loud": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6,
+                            "attention_factor": 0.75},
+    "longrope": {"rope_type": "longrope", **FACTORS, "original_max_position_embeddings": 6},
+    "longrope, told how far": {"rope_type": "longrope", **FACTORS, "original_max_position_embeddings": 6,
+                               "factor": 8.0},
+    "longrope, told how loud": {"rope_type": "longrope", **FACTORS, "original_max_position_embeddings": 6,
+                                "attention_factor": 1.25},
+    "llama3": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 64},
+    "proportional": {"rope_type": "proportional", "factor": 2.0},
+}
+#: From one call to the next, so that what a layer remembers shows.
+POSITIONS = [[0, 1, 5], [0, 6, 13], [2, 7, 9], [1, 3, 4]]
+
 
 def record(out):
     fixture_file.write(
         out / "decoders.json",
-        {"spread": SPREAD, "input_ids": IDS, "cases": [one_case(*case) for case in CASES], "seeded": seeded()},
+        {
+            "spread": SPREAD,
+            "input_ids": IDS,
+            "cases": [one_case(*case) for case in CASES],
+            "rotary": [one_rotary(*case) for case in ROTARY.items()],
+            "seeded": seeded(),
+        },
     )
+
+
+def one_rotary(name, parameters):
+    """Cosines, sines and turned queries of one layer, call after call."""
+    parameters = {"rope_theta": 100.0, "partial_rotary_factor": 0.5, **parameters}
+    config = {**LLAMA, "hidden_size": 32, "rope_parameters": parameters}
+    del config["rope_theta"]
+    layer = LlamaRotaryEmbedding(LlamaConfig(**config))
+    query = torch.linspace(-1, 1, 24).view(1, 1, 3, 8)
+    calls = []
+    for positions in POSITIONS:
+        cosines, sines = layer(query, torch.tensor([positions]))
+        turned, _ = apply_rotary_pos_emb(query, query, cosines, sines)
+        calls.append({"positions": positions, "cosines": floats(cosines.flatten()), "sines": floats(sines.flatten()),
+                      "turned": floats(turned.flatten())})
+    return {"name": name, "config": config, "calls": calls}
 
 
 def one_case(name, architecture, config, given):

@@ -50,6 +50,22 @@ CASES = [
                                           "no_repeat_ngram_size": 3}),
     ("beams, sampled", THREE, {**SOON, "num_beams": 3, "do_sample": True, "temperature": 1.2, "top_k": 8, "seed": 7}),
     ("beams, one end", THREE, {**LONG, "eos_token_id": 9, "num_beams": 3, "num_return_sequences": 2}),
+    ("bad words and biases", THREE,
+     {**LONG, "bad_words_ids": [[7], [2, 5], [13, 18, 4]], "sequence_bias": [[[11], -1.5], [[8, 21], 2.5]]}),
+    ("forced end, likelier and likelier", THREE,
+     {**ENDING, "forced_eos_token_id": [9, 14], "exponential_decay_length_penalty": [4, 1.4]}),
+    ("suppressed tokens", THREE,
+     {**LONG, "suppress_tokens": [5, 11, 13, 21], "begin_suppress_tokens": [2, 9, 18, 20, 26]}),
+    ("nothing of the prompt twice", THREE,
+     {**LONG, "encoder_no_repeat_ngram_size": 2, "encoder_repetition_penalty": 1.5}),
+    ("sample, typical", THREE, {**LONG, "do_sample": True, "typical_p": 0.6, "seed": 8}),
+    ("sample, cut off", THREE,
+     {**LONG, "do_sample": True, "epsilon_cutoff": 0.03, "eta_cutoff": 0.1, "top_k": 0, "seed": 9}),
+    ("sample, by entropy", THREE,
+     {**ENDING, "do_sample": True, "top_h": 0.6, "renormalize_logits": True, "seed": 10}),
+    ("beams, normalised", THREE,
+     {**SOON, "num_beams": 3, "num_return_sequences": 2, "renormalize_logits": True, "bad_words_ids": [[13], [4, 4]],
+      "encoder_no_repeat_ngram_size": 1, "forced_eos_token_id": 18}),
 ]
 
 SETTINGS = [
@@ -62,6 +78,28 @@ SETTINGS = [
     {"repetition_penalty": 2.0, "top_k": 0},
     {"repetition_penalty": 0.5, "no_repeat_ngram_size": 2, "top_k": 0},
     {"min_new_tokens": 2, "eos_token_id": [3, 11], "top_k": 0},
+    {"sequence_bias": [[[4], 1.5], [[5, 1, 6], -2.0], [[2, 8], 3.0], [[1, 8], 0.5]], "top_k": 0},
+    {"bad_words_ids": [[3], [9], [0, 2, 4], [1, 5], [5, 1, 7]], "eos_token_id": [9], "top_k": 0},
+    {"encoder_repetition_penalty": 1.5, "top_k": 0},
+    {"encoder_repetition_penalty": 0.8, "encoder_no_repeat_ngram_size": 2, "top_k": 0},
+    {"encoder_no_repeat_ngram_size": 1, "top_k": 0},
+    {"encoder_no_repeat_ngram_size": 6, "top_k": 0},
+    {"forced_bos_token_id": 3, "forced_eos_token_id": [2, 5], "max_length": 6, "top_k": 0},
+    {"forced_eos_token_id": 2, "max_length": 7, "top_k": 0},
+    {"exponential_decay_length_penalty": [0, 1.5], "eos_token_id": [3, 6], "top_k": 0},
+    {"exponential_decay_length_penalty": [1, 1.5], "eos_token_id": [3, 6], "top_k": 0},
+    {"suppress_tokens": [1, 4, 40], "begin_suppress_tokens": [6], "top_k": 0},
+    {"suppress_tokens": [1], "begin_suppress_tokens": [6, 7], "prompt_tokens": 5, "top_k": 0},
+    {"top_h": 0.4, "top_k": 0},
+    {"top_h": 0.9, "top_k": 3},
+    {"typical_p": 0.3, "top_k": 0},
+    {"typical_p": 0.8, "top_k": 0, "num_beams": 2, "eos_token_id": [1, 2], "bad_words_ids": [[6]]},
+    {"epsilon_cutoff": 0.08, "top_k": 0},
+    {"eta_cutoff": 0.3, "top_k": 0, "suppress_tokens": [0]},
+    {"epsilon_cutoff": 0.9, "top_k": 0, "num_beams": 3},
+    {"renormalize_logits": True, "top_k": 5},
+    {"repetition_penalty": 1.3, "typical_p": 0.7, "epsilon_cutoff": 0.02, "top_p": 0.9, "min_p": 0.05,
+     "sequence_bias": [[[2], 1.0]], "renormalize_logits": True, "temperature": 0.8, "top_k": 9},
 ]
 
 
@@ -112,12 +150,14 @@ def scores():
         # Wherever a recorded run of the original leaves a value open, it has its own default.
         given = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "num_beams": 1, "repetition_penalty": 1.0,
                  "no_repeat_ngram_size": 0, "min_length": 0, "do_sample": True, **settings}
+        prompt_tokens = given.pop("prompt_tokens", 4)
         config = GenerationConfig(**given)
         if "eos_token_id" in settings:
             config._eos_token_tensor = torch.tensor(settings["eos_token_id"])
         else:
             config._eos_token_tensor = None
-        processors = model._get_logits_processor(config, input_ids_seq_length=4, model_kwargs={}, device="cpu",
+        processors = model._get_logits_processor(config, input_ids_seq_length=prompt_tokens, model_kwargs={},
+                                                 encoder_input_ids=ids[:, :4], device="cpu",
                                                  logits_processor=LogitsProcessorList())
         left = processors(ids, logits.clone())
         rows = [[None if value == float("-inf") else value for value in row] for row in floats(left)]

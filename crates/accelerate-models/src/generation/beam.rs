@@ -29,8 +29,10 @@ pub(super) fn search(
     loop {
         let step = search.advance(&logits, run)?;
         if step.done {
+            run.synced.wait(&session, &step.tokens)?;
             return search.finish();
         }
+        run.synced.go_on()?;
         session.reorder(&step.sources)?;
         logits = session.step(&step.tokens)?;
     }

@@ -72,6 +72,14 @@ impl KeyValueCache {
             .try_for_each(|layer| layer.room().reorder(rows))
     }
 
+    /// Forgets all but the first `tokens`; their memory stays for others.
+    pub(super) fn keep_first(&self, tokens: i64) {
+        for layer in self.layers.iter() {
+            let mut room = layer.room();
+            room.tokens = room.tokens.min(tokens);
+        }
+    }
+
     /// Each row `times` times, one after another: the beams that start from one prompt.
     ///
     /// # Errors
@@ -363,6 +371,21 @@ mod tests {
             assert_eq!(place(&layer.append(&new, &new)?.0), first);
         }
         assert_ne!(place(&layer.append(&new, &new)?.0), first);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_forgotten_is_written_over() -> Result<()> {
+        let cache = KeyValueCache::new(1, 3);
+        let layer = cache.layer(0)?;
+        let prompt = column(&[&[1.0, 2.0]])?;
+        drop(layer.append(&prompt, &prompt)?);
+        drop(layer.append(&column(&[&[9.0]])?, &column(&[&[9.0]])?)?);
+        cache.keep_first(2);
+        assert_eq!(cache.tokens(), 2);
+        let (keys, values) = layer.append(&column(&[&[3.0]])?, &column(&[&[4.0]])?)?;
+        assert_eq!(flat(&keys)?, [1.0, 2.0, 3.0]);
+        assert_eq!(flat(&values)?, [1.0, 2.0, 4.0]);
         Ok(())
     }
 

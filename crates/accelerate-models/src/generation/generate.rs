@@ -1,10 +1,11 @@
 //! New tokens for a prompt.
 
-use accelerate::{Error, Result};
-use tch::Tensor;
+use accelerate::{Error, PartialState, Result};
+use tch::{Kind, Tensor};
 
-use super::logits::processors;
+use super::logits::{PromptFacts, processors};
 use super::session::{Prompt, Session, Started};
+use super::synced::Synced;
 use super::{
     GenerationConfig, GenerativeModel, LogitsProcessor, MaxTime, StoppingCriterion, Streamer, beam,
     single,
@@ -20,6 +21,10 @@ pub struct GenerateOptions<'a> {
     pub processors: Vec<Box<dyn LogitsProcessor + 'a>>,
     /// Gets the new tokens of the only sequence as they come.
     pub streamer: Option<&'a mut dyn Streamer>,
+    /// Ranks whose forward passes need each other, as those of a sharded model do: each calls its
+    /// model until all have finished, whatever their lengths. Without it a rank stops when it has
+    /// finished itself.
+    pub synced: Option<&'a PartialState>,
 }
 
 impl std::fmt::Debug for GenerateOptions<'_> {
@@ -28,6 +33,7 @@ impl std::fmt::Debug for GenerateOptions<'_> {
             .field("stopping", &self.stopping.len())
             .field("processors", &self.processors.len())
             .field("streamer", &self.streamer.is_some())
+            .field("synced", &self.synced.is_some())
             .finish()
     }
 }
@@ -83,6 +89,10 @@ impl Generated {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Collective
+/// With [`GenerateOptions::synced`] every rank of that state calls this, each with prompts of its
+/// own; prompts have to be read by all, so no rank may have none. Else no rank needs another.
+///
 /// # Errors
 /// [`Error::Config`](crate::Error::Config) for a configuration that contradicts itself or asks for
 /// sequences longer than the model can read; [`Error::Argument`] for a prompt that is empty or
@@ -91,7 +101,8 @@ impl Generated {
 ///
 /// # Source
 /// `GenerationMixin.generate` of `transformers`. Differs: the prompt is read once for all beams or
-/// samples, and beam search fills up with the padding token also where that is 0.
+/// samples, and beam search fills up with the padding token also where that is 0. `synced_gpus` is
+/// `synced`, which a rank that has finished spends on its last token, in a cache of the same length.
 pub fn generate(
     model: &dyn GenerativeModel,
     prompt: &Prompt,
@@ -102,7 +113,7 @@ pub fn generate(
     tch::no_grad(|| {
         let mut started = Session::start(model, prompt, config)?;
         started.repeat_rows(config.num_beams.max(config.num_return_sequences))?;
-        let mut run = Run::new(&started, config, options)?;
+        let mut run = Run::new(&started, prompt, config, options)?;
         if config.num_beams > 1 {
             return Ok(beam::search(started, config, &run)?);
         }
@@ -115,6 +126,7 @@ pub(super) struct Run<'a> {
     processors: Vec<Box<dyn LogitsProcessor + 'a>>,
     stopping: Vec<Box<dyn StoppingCriterion + 'a>>,
     pub(super) streamer: Option<&'a mut dyn Streamer>,
+    pub(super) synced: Synced<'a>,
     /// The end tokens, none where there are none.
     ends: Option<Tensor>,
 }
@@ -122,6 +134,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(
         started: &Started<'_>,
+        given: &Prompt,
         config: &GenerationConfig,
         options: GenerateOptions<'a>,
     ) -> Result<Self> {
@@ -144,7 +157,17 @@ impl<'a> Run<'a> {
                 limit.unwrap_or(std::time::Duration::MAX),
             )));
         }
-        let (own, warpers) = processors(config, prompt, started.session.padding());
+        let ids = given
+            .input_ids
+            .f_to_kind(Kind::Int64)?
+            .f_to_device(started.sequences.device())?;
+        let facts = PromptFacts {
+            tokens: prompt,
+            longest: started.longest,
+            padding: started.session.padding(),
+            prompt_ids: Some(&ids),
+        };
+        let (own, warpers) = processors(config, &facts)?;
         Ok(Self {
             processors: own
                 .into_iter()
@@ -153,6 +176,7 @@ impl<'a> Run<'a> {
                 .collect(),
             stopping,
             streamer: options.streamer,
+            synced: Synced::new(options.synced),
             ends,
         })
     }
@@ -182,7 +206,7 @@ impl<'a> Run<'a> {
         let last = sequences.f_select(1, tokens - 1)?;
         let mut ended = match &self.ends {
             Some(ends) => Tensor::f_isin(&last, ends, false, false)?,
-            None => Tensor::f_zeros([rows], (tch::Kind::Bool, sequences.device()))?,
+            None => Tensor::f_zeros([rows], (Kind::Bool, sequences.device()))?,
         };
         for criterion in &self.stopping {
             let also = criterion.ends(sequences)?.f_to_device(ended.device())?;

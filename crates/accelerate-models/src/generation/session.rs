@@ -151,6 +151,14 @@ impl<'m> Session<'m> {
         self.forward(ids, &positions)
     }
 
+    /// Runs the model once and forgets what it read and said, for ranks that need the call.
+    pub(super) fn idle(&self, ids: &Tensor) -> Result<()> {
+        let known = self.cache.tokens();
+        let _unread = self.forward(ids, &self.next)?;
+        self.cache.keep_first(known);
+        Ok(())
+    }
+
     fn forward(&self, ids: &Tensor, positions: &Tensor) -> Result<Tensor> {
         let known = self.cache.tokens() + ids.size2()?.1;
         let mask = self

@@ -40,20 +40,22 @@ pub(super) fn search(
         if let Some(streamer) = &mut run.streamer {
             streamer.token(next.f_int64_value(&[0])?)?;
         }
-        if tokens == longest {
-            break;
-        }
-        if run.may_end_early() {
+        let mut finished = tokens == longest;
+        if !finished && run.may_end_early() {
             let ended = run.ended(&all.f_narrow(1, 0, tokens)?)?;
             running = running.f_logical_and(&ended.f_logical_not()?)?;
-            if running.f_any()?.f_int64_value(&[])? == 0 {
-                break;
-            }
+            finished = running.f_any()?.f_int64_value(&[])? == 0;
         }
-        logits = session.step(&next.f_unsqueeze(-1)?)?;
-    }
-    if let Some(streamer) = &mut run.streamer {
-        streamer.end()?;
+        let newest = next.f_unsqueeze(-1)?;
+        if finished {
+            if let Some(streamer) = &mut run.streamer {
+                streamer.end()?;
+            }
+            run.synced.wait(&session, &newest)?;
+            break;
+        }
+        run.synced.go_on()?;
+        logits = session.step(&newest)?;
     }
     Ok(Generated {
         sequences: all.f_narrow(1, 0, tokens)?.f_contiguous()?,

@@ -7,14 +7,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use accelerate_formats::weights::{INDEX_FILE, SINGLE_FILE};
-use accelerate_formats::{SafetensorsFile, ShardIndex};
+use accelerate_formats::weights::{INDEX_FILE, SINGLE_FILE, TORCH_INDEX_FILE, TORCH_SINGLE_FILE};
+use accelerate_formats::{SafetensorsFile, ShardIndex, TorchFile};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo, Metadata};
 use hf_hub::{Cache, CacheRepo, Repo};
 
 use super::settings::Settings;
 use super::{Access, HubId};
 use crate::bert::CONFIG_FILE;
+use crate::generation::GENERATION_CONFIG_FILE;
 use crate::tokenizer::TOKENIZER_FILE;
 use crate::{Error, Result};
 
@@ -72,6 +73,7 @@ impl<'a> Hub<'a> {
         };
         snapshot.file(CONFIG_FILE, json)?;
         snapshot.file(TOKENIZER_FILE, json)?;
+        snapshot.optional(GENERATION_CONFIG_FILE, json)?;
         snapshot.weights()?;
         // Last, so that a branch in the cache is one that is there as a whole.
         if self.only_cache.is_none() && commit != self.id.revision() {
@@ -164,6 +166,38 @@ impl<'a> Hub<'a> {
     }
 }
 
+/// How a model may keep its weights.
+struct WeightsForm {
+    file: &'static str,
+    check: Check,
+    /// For an index, what its files have to be.
+    check_shard: Option<Check>,
+}
+
+/// In the order in which they are asked for.
+static FORMS: [WeightsForm; 4] = [
+    WeightsForm {
+        file: SINGLE_FILE,
+        check: safetensors,
+        check_shard: None,
+    },
+    WeightsForm {
+        file: INDEX_FILE,
+        check: index,
+        check_shard: Some(safetensors),
+    },
+    WeightsForm {
+        file: TORCH_SINGLE_FILE,
+        check: torch,
+        check_shard: None,
+    },
+    WeightsForm {
+        file: TORCH_INDEX_FILE,
+        check: index,
+        check_shard: Some(torch),
+    },
+];
+
 /// One commit of a model.
 struct Snapshot<'a> {
     hub: &'a Hub<'a>,
@@ -174,22 +208,65 @@ struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// The weights in one file, or the index and its files.
+    /// The weights in the first form that there is: one file, or an index and its files.
     fn weights(&self) -> Result<()> {
-        let sharded =
-            self.folder.join(INDEX_FILE).exists() && !self.folder.join(SINGLE_FILE).exists();
-        if !sharded {
-            match self.file(SINGLE_FILE, safetensors) {
-                Err(Error::HubNotFound { .. } | Error::HubNotCached { .. }) => {}
-                done => return done.map(drop),
+        // What lies there is the form that the model has, and nobody asks for the others.
+        let is_there = |form: &&WeightsForm| self.folder.join(form.file).exists();
+        let forms = match FORMS.iter().find(is_there) {
+            Some(form) => std::slice::from_ref(form),
+            None => &FORMS,
+        };
+        let mut absent = None;
+        for form in forms {
+            match self.file(form.file, form.check) {
+                Ok(path) => return self.shards(form, &path),
+                // Where there is none, the form that most models have is named.
+                Err(error @ (Error::HubNotFound { .. } | Error::HubNotCached { .. })) => {
+                    absent.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
             }
         }
-        let index = self.file(INDEX_FILE, index).map_err(name_the_single_file)?;
-        let index = ShardIndex::read(index).map_err(accelerate::Error::from)?;
+        absent.map_or(Ok(()), Err)
+    }
+
+    fn shards(&self, form: &WeightsForm, path: &Path) -> Result<()> {
+        let Some(check) = form.check_shard else {
+            return Ok(());
+        };
+        let index = ShardIndex::read(path).map_err(accelerate::Error::from)?;
         for shard in index.shards() {
-            self.file(shard, safetensors)?;
+            self.file(shard, check)?;
         }
         Ok(())
+    }
+
+    /// A file that many models lack. That one lacks it is noted where Python notes it, so that
+    /// nobody asks again.
+    fn optional(&self, name: &str, check: Check) -> Result<()> {
+        let note = self.note_of_absence(name);
+        if note.as_ref().is_some_and(|note| note.exists()) {
+            return Ok(());
+        }
+        match self.file(name, check) {
+            Err(Error::HubNotFound { .. }) => {
+                // Without the note the hub is asked once more the next time.
+                let _noted = note.map(|note| touch(&note));
+                Ok(())
+            }
+            Err(Error::HubNotCached { .. }) => Ok(()),
+            Err(error @ Error::HubFetch { .. }) => {
+                tracing::warn!(id = %self.hub.id, file = name, %error, "a file that a model may lack is done without");
+                Ok(())
+            }
+            done => done.map(drop),
+        }
+    }
+
+    fn note_of_absence(&self, name: &str) -> Option<PathBuf> {
+        let commit = self.folder.file_name()?;
+        let model = self.folder.parent()?.parent()?;
+        Some(model.join(".no_exist").join(commit).join(name))
     }
 
     /// A file, fetched unless it is there; once more if it is damaged.
@@ -305,12 +382,12 @@ fn fetch_error(id: &HubId, settings: &Settings, file: &str, source: impl Into<Bo
     }
 }
 
-/// Of the two files that could hold the weights, the one that most models have.
-fn name_the_single_file(mut error: Error) -> Error {
-    if let Error::HubNotFound { file, .. } | Error::HubNotCached { file, .. } = &mut error {
-        SINGLE_FILE.clone_into(file);
+/// An empty file, and the folders that it needs.
+fn touch(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
     }
-    error
+    fs::write(path, "")
 }
 
 fn is_commit(revision: &str) -> bool {
@@ -349,6 +426,11 @@ fn json(path: &Path) -> Result<(), BoxError> {
 
 fn safetensors(path: &Path) -> Result<(), BoxError> {
     SafetensorsFile::open(path)?;
+    Ok(())
+}
+
+fn torch(path: &Path) -> Result<(), BoxError> {
+    TorchFile::open(path)?;
     Ok(())
 }
 

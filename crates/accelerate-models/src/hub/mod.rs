@@ -59,9 +59,10 @@ enum Access {
 impl ModelSource {
     /// The folder of the model, fetched first if it is on the hub.
     ///
-    /// What is fetched: `config.json`, `tokenizer.json`, and either `model.safetensors` or the
-    /// files of `model.safetensors.index.json`, all of one commit. Files that the cache has are
-    /// not fetched again. In a job of several processes use
+    /// What is fetched: `config.json`, `tokenizer.json`, `generation_config.json` where there is one,
+    /// and the first of these: `model.safetensors`, the files of `model.safetensors.index.json`,
+    /// `pytorch_model.bin`, the files of `pytorch_model.bin.index.json`; all of one commit. Files
+    /// that the cache has are not fetched again. In a job of several processes use
     /// [`fetch_together`](Self::fetch_together).
     ///
     /// # Errors

@@ -118,6 +118,7 @@ impl LlamaConfig {
             default_theta: 10000.0,
             scaling: self.rope_scaling.as_ref(),
             parameters: self.rope_parameters.as_ref(),
+            beside: &self.other,
             head_width: self.head_width(),
             max_positions: self.max_position_embeddings,
         })

@@ -43,6 +43,7 @@ impl PretrainedModel for LlamaModel {
 
     fn build(config: &LlamaConfig, factory: &Factory) -> Result<Self> {
         let rotary = config.rotary().map_err(|error| unchecked(&error))?;
+        let limit = longest_sequence(&rotary);
         let (tokens, width) = (config.vocab_size, config.hidden_size);
         Ok(Self {
             embed_tokens: match config.pad_token_id {
@@ -55,7 +56,7 @@ impl PretrainedModel for LlamaModel {
             norm: norm(config, factory)?,
             rotary_emb: RotaryEmbedding::new(rotary, factory.device())?
                 .with_class_name("LlamaRotaryEmbedding"),
-            limit: longest_sequence(&rotary),
+            limit,
             config: config.clone(),
             state: ModuleState::default(),
         })

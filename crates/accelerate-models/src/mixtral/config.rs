@@ -130,6 +130,7 @@ impl MixtralConfig {
             default_theta: 1e6,
             scaling: self.rope_scaling.as_ref(),
             parameters: self.rope_parameters.as_ref(),
+            beside: &self.other,
             head_width: self.head_width(),
             max_positions: self.max_position_embeddings,
         })

@@ -41,6 +41,7 @@ impl PretrainedModel for MixtralForCausalLM {
         .with_heads(&["lm_head"])
         .with_ignored(&["score."]);
     const PARTS: &'static [&'static str] = &["model"];
+    const GENERATES: bool = true;
 
     fn build(config: &MixtralConfig, factory: &Factory) -> Result<Self> {
         Ok(Self {

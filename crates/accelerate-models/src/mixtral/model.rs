@@ -50,6 +50,7 @@ impl PretrainedModel for MixtralModel {
 
     fn build(config: &MixtralConfig, factory: &Factory) -> Result<Self> {
         let rotary = config.rotary().map_err(|error| unchecked(&error))?;
+        let limit = longest_sequence(&rotary);
         let (tokens, width) = (config.vocab_size, config.hidden_size);
         Ok(Self {
             embed_tokens: match config.pad_token_id {
@@ -62,7 +63,7 @@ impl PretrainedModel for MixtralModel {
             norm: norm(config, factory)?,
             rotary_emb: RotaryEmbedding::new(rotary, factory.device())?
                 .with_class_name("MixtralRotaryEmbedding"),
-            limit: longest_sequence(&rotary),
+            limit,
             config: config.clone(),
             state: ModuleState::default(),
         })

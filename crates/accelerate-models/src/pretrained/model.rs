@@ -29,6 +29,9 @@ pub trait PretrainedModel: Module + Sized {
     /// [`new_part`](Self::new_part): they have their first values before the rest is made.
     const PARTS: &'static [&'static str] = &[];
 
+    /// Whether the model writes sequences: then `generation_config.json` stands beside it.
+    const GENERATES: bool = false;
+
     /// The model with the values that the factory gives, before weights are tied.
     ///
     /// Members are made in the order in which the original makes them.
@@ -148,13 +151,26 @@ pub trait PretrainedModel: Module + Sized {
     /// Writes `config.json` and `model.safetensors` into a folder, which is made if it is absent.
     ///
     /// `transformers` reads the folder. Tied weights are written once. Each file is whole or
-    /// absent; what else is in the folder stays.
+    /// absent; what else is in the folder stays. A model that writes sequences gets a
+    /// `generation_config.json` with the special tokens of its configuration, unless there is one:
+    /// [`GenerationConfig::save_pretrained`](crate::generation::GenerationConfig::save_pretrained)
+    /// puts other settings there, before or after.
     ///
     /// # Errors
     /// [`Error::SaveFolder`](crate::Error::SaveFolder) if the folder cannot be made, and
     /// [`accelerate::Error::Formats`] if a file cannot be written.
+    ///
+    /// # Source
+    /// `PreTrainedModel.save_pretrained`. Differs: a model carries no settings for generation, so
+    /// those of the folder it was read from are for the caller to read and to write.
     fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<()> {
         let config = self.config().to_json(self.class_name())?;
-        save::folder(self.as_module(), config, folder.as_ref())
+        let folder = folder.as_ref();
+        let generation = Self::GENERATES.then(|| config.clone());
+        save::folder(self.as_module(), config, folder)?;
+        match generation {
+            Some(config) => save::generation_settings(&config, folder),
+            None => Ok(()),
+        }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use tch::Kind;
 
 use super::CONFIG_FILE;
+use crate::generation::{GENERATION_CONFIG_FILE, GenerationConfig};
 use crate::{Error, Result};
 
 /// The name of the file of weights that are written.
@@ -21,6 +22,25 @@ pub(super) fn folder(model: &dyn Module, config: Map<String, Value>, folder: &Pa
     })?;
     save_weights(model, folder.join(WEIGHTS_FILE), &Metadata::pytorch())?;
     write_config(model, config, &folder.join(CONFIG_FILE))
+}
+
+/// Writes what a configuration says about generation, unless the folder says it already.
+pub(super) fn generation_settings(config: &Map<String, Value>, folder: &Path) -> Result<()> {
+    if folder.join(GENERATION_CONFIG_FILE).exists() {
+        return Ok(());
+    }
+    match GenerationConfig::from_model_config(config) {
+        Ok(generation) => generation.save_pretrained(folder),
+        // Whoever generates from the folder is told again, as `config.json` holds it too.
+        Err(error) => {
+            tracing::warn!(
+                folder = %folder.display(),
+                %error,
+                "the configuration's settings for generation are not written to a file of their own"
+            );
+            Ok(())
+        }
+    }
 }
 
 fn write_config(model: &dyn Module, mut config: Map<String, Value>, path: &Path) -> Result<()> {

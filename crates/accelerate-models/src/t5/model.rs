@@ -65,6 +65,7 @@ impl PretrainedModel for T5ForConditionalGeneration {
         "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
     ]);
     const PARTS: &'static [&'static str] = &["encoder", "decoder"];
+    const GENERATES: bool = true;
 
     fn build(config: &T5Config, factory: &Factory) -> Result<Self> {
         Ok(Self {

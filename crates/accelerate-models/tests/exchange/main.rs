@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use accelerate_models::generation::{GENERATION_CONFIG_FILE, GenerationConfig};
 use accelerate_testkit::parity_python;
 use serde_json::{Value, json};
 use tch::Tensor;
@@ -59,6 +60,11 @@ fn parity_folders_are_read_by_transformers_and_theirs_by_us() {
         .zip(&folders)
         .map(|(case, [ours, _])| (case.write)(ours, &case.inputs))
         .collect();
+    let settings: Vec<Option<GenerationConfig>> = folders
+        .iter()
+        .map(|[ours, _]| settings_of_its_own(ours))
+        .collect();
+    assert_eq!(settings.iter().flatten().count(), 7);
     let jobs = cases.iter().zip(&folders).map(|(case, [ours, theirs])| {
         json!({
             "class": case.class, "folder": ours, "again": theirs,
@@ -76,5 +82,26 @@ fn parity_folders_are_read_by_transformers_and_theirs_by_us() {
         assert_near(case.class, &outputs[index], &expected);
         let again = (case.read)(theirs, ours, &case.inputs);
         assert_near(case.class, &again, &expected);
+        // What transformers read from our file, it wrote into its own.
+        let written = theirs.join(GENERATION_CONFIG_FILE).exists();
+        assert_eq!(written, settings[index].is_some(), "{}", case.class);
+        if let Some(settings) = &settings[index] {
+            let read = GenerationConfig::from_folder(theirs).unwrap();
+            assert_eq!(&read, settings, "{}", case.class);
+        }
     }
+}
+
+/// Gives a model that generates settings that its configuration says nothing of.
+fn settings_of_its_own(folder: &Path) -> Option<GenerationConfig> {
+    if !folder.join(GENERATION_CONFIG_FILE).exists() {
+        return None;
+    }
+    let mut settings = GenerationConfig::from_folder(folder).unwrap();
+    settings.max_length = Some(9);
+    settings.repetition_penalty = 1.25;
+    settings.bad_words_ids = vec![vec![4], vec![5, 6]];
+    settings.sequence_bias = vec![(vec![7, 8], -1.5)];
+    settings.save_pretrained(folder).unwrap();
+    Some(settings)
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use tch::Tensor;
 
+use super::shape_only::is_shape_only;
 use super::{Forward, Member, MemberMut, Module, ModuleState};
 use crate::Result;
 
@@ -75,6 +76,8 @@ impl ActivationFunction {
             Self::Gelu => input.f_gelu("none")?,
             Self::GeluTanh => input.f_gelu("tanh")?,
             Self::GeluNew => gelu_new(input)?,
+            // libtorch's own `relu` needs values.
+            Self::Relu if is_shape_only(input)? => input.f_clamp_min(0)?,
             Self::Relu => input.f_relu()?,
             Self::Silu => input.f_silu()?,
             Self::Tanh => input.f_tanh()?,

@@ -2,6 +2,7 @@
 
 use tch::Tensor;
 
+use super::shape_only::{is_shape_only, shape_only};
 use crate::{Error, Result};
 
 /// The settings of [`scaled_dot_product_attention`]; the default is plain attention.
@@ -41,6 +42,9 @@ pub fn scaled_dot_product_attention(
     mask: Option<&Tensor>,
     settings: &Attention,
 ) -> Result<Tensor> {
+    if is_shape_only(query)? {
+        return without_values(query, key, value);
+    }
     let (heads, key_heads) = (heads(query), heads(key));
     if heads == key_heads {
         return kernel(query, key, value, mask, settings, false);
@@ -89,6 +93,23 @@ fn kernel(
     Ok(Tensor::f_scaled_dot_product_attention(
         query, key, value, mask, dropout, causal, scale, grouped,
     )?)
+}
+
+/// The shape of the output, for queries without values.
+fn without_values(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
+    let (mut shape, keys, values) = (query.size(), key.size(), value.size());
+    let fits = shape.len() == keys.len()
+        && shape.last() == keys.last()
+        && keys.iter().rev().skip(1).eq(values.iter().rev().skip(1));
+    let (Some(last), Some(&width), true) = (shape.last_mut(), values.last(), fits) else {
+        return Err(Error::Argument {
+            operation: "scaled_dot_product_attention",
+            expected: "keys as wide as the queries, and as many values".to_owned(),
+            found: format!("the shapes {:?}, {keys:?} and {values:?}", query.size()),
+        });
+    };
+    *last = width;
+    shape_only(&shape, query)
 }
 
 /// The second dimension, or 1 where there are no heads.

@@ -185,8 +185,8 @@ fn placed(tensor: Tensor, target: Target) -> Tensor {
 /// of its outputs.
 ///
 /// Elsewhere a parameter without values refuses to be computed with, because libtorch often does
-/// not: it would return made-up values, or crash. What libtorch cannot do without values, such as
-/// layer normalisation, is an error here too.
+/// not: it would return made-up values, or crash. Layers of [`nn`](super) give the shape of their
+/// output also where libtorch has no answer without values; such outputs record no gradients.
 ///
 /// ```
 /// use accelerate::nn::{Factory, Forward, Linear, shapes_only};

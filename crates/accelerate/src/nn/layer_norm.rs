@@ -3,6 +3,7 @@
 use accelerate_plan::config::python_float;
 use tch::Tensor;
 
+use super::shape_only::{ending_with, is_shape_only, shape_only};
 use super::{Factory, Forward, Init, Module, ModuleState, Parameter, init};
 use crate::Result;
 
@@ -69,6 +70,9 @@ impl Forward for LayerNorm {
         let weight = self.weight.dense()?;
         let bias = self.bias.as_ref().map(Parameter::dense).transpose()?;
         let shape = self.weight.shape();
+        if is_shape_only(&input)? {
+            return shape_only(&ending_with("LayerNorm", &input, &shape)?, &input);
+        }
         Ok(input.f_layer_norm(shape, Some(&weight), bias.as_ref(), self.eps, true)?)
     }
 }

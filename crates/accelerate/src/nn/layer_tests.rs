@@ -177,7 +177,7 @@ fn rotation_keeps_lengths_and_depends_on_distance_only() -> Result<()> {
         max_positions: 16,
         scaling: RotaryScaling::None,
     };
-    let layer = RotaryEmbedding::new(settings, Device::Cpu)?;
+    let layer = RotaryEmbedding::new(settings.clone(), Device::Cpu)?;
     assert!(
         layer
             .named_buffers()

@@ -89,6 +89,7 @@ mod rms_norm;
 mod rotary;
 mod sequential;
 mod sequential_of;
+mod shape_only;
 mod ties;
 mod var_store;
 mod walk;
@@ -129,7 +130,9 @@ pub use self::pooling::{
     AdaptiveAvgPool2d, AvgPool2d, AvgPool2dOptions, MaxPool2d, MaxPool2dOptions,
 };
 pub use self::rms_norm::RmsNorm;
-pub use self::rotary::{RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate};
+pub use self::rotary::{
+    LongRopeScaling, RotaryEmbedding, RotaryScaling, RotarySettings, YarnScaling, rotate,
+};
 pub use self::sequential::Sequential;
 pub use self::sequential_of::SequentialOf;
 pub use self::var_store::VarStoreModel;

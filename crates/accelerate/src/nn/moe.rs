@@ -2,6 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::shape_only::{is_shape_only, shape_only};
 use super::{Factory, Forward, Linear, Member, MemberMut, Module, ModuleState};
 use crate::{Error, Result};
 
@@ -183,6 +184,10 @@ impl<E: Forward<Input = Tensor, Output = Tensor>> Forward for MixtureOfExperts<E
         let width = shape.last().copied().unwrap_or(0);
         let tokens = self.jittered(input)?.f_reshape([-1, width])?;
         let logits = self.gate.call(&tokens)?;
+        if is_shape_only(&tokens)? {
+            // Without values nobody knows which experts run; each gives what it takes.
+            return Ok((shape_only(&shape, &tokens)?, logits));
+        }
         let routes = Routes::new(&logits, self.top_k)?;
         let mixed = self.dispatch(&tokens, &routes)?;
         Ok((mixed.f_reshape(shape.as_slice())?, logits))

@@ -115,6 +115,11 @@ impl Parameter {
         self.require_values_for(ids, "Parameter::embedding")?;
         // libtorch takes -1 for "no padding row".
         let padding_idx = padding_idx.unwrap_or(-1);
+        if meta::is_meta(ids)? {
+            let mut shape = ids.size();
+            shape.extend(self.shape().last());
+            return Ok(meta::empty(&shape, self.tensor().f_kind()?)?);
+        }
         match &self.form {
             Form::Dense(weight) => Ok(Tensor::f_embedding(weight, ids, padding_idx, false, false)?),
         }

@@ -164,7 +164,7 @@ fn single() -> TestHub {
         (CONFIG_FILE, b"{}".to_vec()),
         (TOKENIZER_FILE, b"{\"version\":\"1.0\"}".to_vec()),
         (SINGLE_FILE, weights("w")),
-        ("pytorch_model.bin", b"not needed".to_vec()),
+        (TORCH_SINGLE_FILE, b"not needed".to_vec()),
     ])
 }
 
@@ -254,6 +254,52 @@ fn weights_in_several_files_come_with_their_index() {
 }
 
 #[test]
+fn settings_for_generation_come_along_where_there_are_any() {
+    let hub = single();
+    let settings = b"{\"eos_token_id\":[3,4]}".to_vec();
+    hub.set(|state| {
+        state.files.insert(GENERATION_CONFIG_FILE, settings.clone());
+    });
+    let folder = hub.fetch("owner/name").unwrap();
+    let read = crate::generation::GenerationConfig::from_folder(&folder).unwrap();
+    assert_eq!(read.eos_token_id, [3, 4]);
+
+    // A model without: noted where Python notes it.
+    let hub = single();
+    hub.fetch("owner/name").unwrap();
+    let asked = |hub: &TestHub| {
+        let asked = hub.asked().into_iter();
+        asked
+            .filter(|path| path.ends_with(GENERATION_CONFIG_FILE))
+            .count()
+    };
+    assert!(asked(&hub) > 0);
+    hub.fetch("owner/name").unwrap();
+    assert_eq!(asked(&hub), 0);
+    let notes = hub.cache.path().join("models--owner--name/.no_exist");
+    assert_eq!(names(&notes.join(FIRST)), [GENERATION_CONFIG_FILE]);
+}
+
+#[test]
+fn weights_of_torch_come_where_there_are_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(TORCH_SINGLE_FILE);
+    let value = accelerate_formats::Value::Dict(accelerate_formats::Dict::new());
+    accelerate_formats::write_torch_file(&file, &value).unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let hub = single();
+    hub.set(|state| {
+        state.files.remove(SINGLE_FILE);
+        state.files.insert(TORCH_SINGLE_FILE, bytes.clone());
+    });
+    let found = hub.fetch("owner/name").unwrap();
+    assert_eq!(fs::read(found.join(TORCH_SINGLE_FILE)).unwrap(), bytes);
+    hub.asked();
+    hub.fetch("owner/name").unwrap();
+    assert_eq!(hub.asked(), ["/owner/name/resolve/main/config.json"]);
+}
+
+#[test]
 fn offline_is_the_cache_or_an_error_that_says_so() {
     let hub = single();
     let offline = Settings {
@@ -322,6 +368,7 @@ fn refusals_name_the_file_and_the_way_out() {
     let hub = single();
     hub.set(|state| {
         state.files.remove(SINGLE_FILE);
+        state.files.remove(TORCH_SINGLE_FILE);
     });
     let error = hub.fetch("owner/name").unwrap_err();
     let (text, hub_address) = (error.to_string(), &hub.endpoint);

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 pub use self::options::BatchNormOptions;
 pub use self::sync::{BatchNormSync, convert_sync_batchnorm};
 
+use super::shape_only::{is_shape_only, shape_only};
 use super::{
     Buffer, Factory, Forward, Init, Member, MemberMut, Module, ModuleField, ModuleState, Parameter,
     init,
@@ -189,6 +190,11 @@ impl<const N: usize> Forward for BatchNorm<N> {
 
     fn forward(&self, input: Tensor) -> Result<Tensor> {
         self.check_input(&input)?;
+        if is_shape_only(&input)? {
+            // As with values: a weight without any is refused where somebody counts on it.
+            let _weight = self.weight.as_ref().map(Parameter::dense).transpose()?;
+            return shape_only(&input.size(), &input);
+        }
         let training = self.state.is_training();
         let of_batch = training || self.running_mean.is_none();
         let share = if training { self.count_batch()? } else { 0.0 };

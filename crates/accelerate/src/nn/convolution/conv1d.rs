@@ -4,6 +4,7 @@ use tch::Tensor;
 
 use super::{ConvOptions, ConvPadding};
 use crate::Result;
+use crate::nn::shape_only::{is_shape_only, shape_only};
 use crate::nn::{Factory, Forward, Module, ModuleState, Parameter};
 
 /// Moves a kernel over one dimension: each output is the weighted sum of the values below the kernel.
@@ -71,6 +72,12 @@ impl Forward for Conv1d {
         } = self.options;
         let weight = self.weight.dense()?;
         let bias = self.bias.as_ref().map(Parameter::dense).transpose()?;
+        if is_shape_only(&input)? {
+            let shape = self
+                .options
+                .output_shape("Conv1d", &weight.size(), &input.size())?;
+            return shape_only(&shape, &input);
+        }
         Ok(match padding {
             ConvPadding::Zeros(zeros) => {
                 input.f_conv1d(&weight, bias.as_ref(), stride, zeros, dilation, groups)?

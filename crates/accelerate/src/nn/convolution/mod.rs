@@ -84,6 +84,45 @@ impl<const N: usize> ConvOptions<N> {
         Ok((Parameter::new(weight)?, bias))
     }
 
+    /// The shape of what a kernel of this shape makes of an input.
+    fn output_shape(&self, layer: &'static str, weight: &[i64], input: &[i64]) -> Result<Vec<i64>> {
+        let refused = || Error::Argument {
+            operation: layer,
+            expected: format!("an input that a kernel of shape {weight:?} fits into"),
+            found: format!("the shape {input:?}"),
+        };
+        let (Some(&[out, each]), Some(kernel)) =
+            (weight.first_chunk::<2>(), weight.last_chunk::<N>())
+        else {
+            return Err(refused());
+        };
+        let batch = match input.len().checked_sub(N + 1) {
+            Some(0) => None,
+            Some(1) => input.first().copied(),
+            _ => return Err(refused()),
+        };
+        let sizes = input.last_chunk::<N>().ok_or_else(refused)?;
+        if input.iter().rev().nth(N) != Some(&(each * self.groups)) {
+            return Err(refused());
+        }
+        let mut shape: Vec<i64> = batch.into_iter().chain([out]).collect();
+        for (dim, (&size, &kernel)) in sizes.iter().zip(kernel).enumerate() {
+            let output = self.output_size(dim, size, kernel).ok_or_else(refused)?;
+            shape.push(output);
+        }
+        Ok(shape)
+    }
+
+    /// How many outputs there are along one dimension; none where the kernel does not fit.
+    fn output_size(&self, dim: usize, size: i64, kernel: i64) -> Option<i64> {
+        let zeros = match &self.padding {
+            ConvPadding::Same => return Some(size),
+            ConvPadding::Zeros(zeros) => zeros.get(dim)?,
+        };
+        let room = size + 2 * zeros - self.dilation.get(dim)? * (kernel - 1) - 1;
+        (room >= 0).then_some(room / self.stride.get(dim)? + 1)
+    }
+
     fn new_bias(&self, weight: &tch::Tensor, factory: &Factory) -> Result<tch::Tensor> {
         let bias = factory.empty(&[weight.size().first().copied().unwrap_or(0)])?;
         match factory.init() {

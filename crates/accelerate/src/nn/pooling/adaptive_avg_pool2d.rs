@@ -3,6 +3,7 @@
 use tch::Tensor;
 
 use crate::Result;
+use crate::nn::shape_only::{is_shape_only, shape_only};
 use crate::nn::{Forward, Module, ModuleState};
 
 /// Gives means over windows that are chosen such that the output has the size that is wanted.
@@ -44,6 +45,12 @@ impl Forward for AdaptiveAvgPool2d {
         let own = |from_end: usize| size.iter().rev().nth(from_end).copied().unwrap_or(0);
         let [height, width] = self.output_size;
         let output = [height.unwrap_or(own(1)), width.unwrap_or(own(0))];
+        if is_shape_only(&input)? {
+            let kept = size.len().saturating_sub(2);
+            let mut shape: Vec<i64> = size.iter().take(kept).copied().collect();
+            shape.extend(output);
+            return shape_only(&shape, &input);
+        }
         Ok(input.f_adaptive_avg_pool2d(output)?)
     }
 }
