@@ -10,6 +10,7 @@ use accelerate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, AdamW, AdamWConfig, LambdaLR, Optimizer, Scheduler,
     linear_schedule_with_warmup,
 };
+use accelerate::parallel::DistributedDataParallelKwargs;
 use accelerate::precision::MixedPrecision;
 use accelerate::{Accelerator, DataLoaderConfiguration, PreparedModel, Result};
 use tch::{Kind, Tensor};
@@ -57,6 +58,8 @@ pub(crate) struct Setup {
     pub(crate) samples: i64,
     /// How many steps it takes the learning rate to fall to zero.
     pub(crate) schedule: u64,
+    /// How gradients travel.
+    pub(crate) ddp: fn() -> DistributedDataParallelKwargs,
 }
 
 impl Default for Setup {
@@ -70,6 +73,7 @@ impl Default for Setup {
             dropout: 0.25,
             samples: 25,
             schedule: 200,
+            ddp: DistributedDataParallelKwargs::default,
         }
     }
 }
@@ -100,6 +104,7 @@ impl Job {
         let accelerator = Accelerator::builder()
             .project_config(project)
             .mixed_precision(setup.precision)
+            .ddp((setup.ddp)())
             .fp16_on_cpu(true)
             .gradient_accumulation_steps(NonZeroUsize::new(setup.accumulation).unwrap())
             .dataloader_config(DataLoaderConfiguration {

@@ -7,6 +7,7 @@
 
 mod background;
 mod broken;
+mod comm_hooks;
 mod contents;
 mod hooks;
 mod job;

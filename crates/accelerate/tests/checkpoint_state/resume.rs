@@ -13,8 +13,14 @@ pub(crate) fn folder(rank: Rank, name: &str) -> std::path::PathBuf {
     folder
 }
 
-/// Saves after `before` steps and compares `after` more with those of a job that loads.
-fn resumes(folder: &std::path::Path, setup: Setup, before: usize, after: usize) -> Result<()> {
+/// Saves after `before` steps and compares `after` more with those of a job that loads. Answers
+/// these.
+pub(crate) fn resumes(
+    folder: &std::path::Path,
+    setup: Setup,
+    before: usize,
+    after: usize,
+) -> Result<Vec<Step>> {
     let mut job = Job::new(folder, setup)?;
     let mut saved = None;
     let mut expected = job.train_and(before + after, |accelerator, step| {
@@ -40,7 +46,7 @@ fn resumes(folder: &std::path::Path, setup: Setup, before: usize, after: usize) 
     let found = resumed.train(after)?;
     assert_eq!(found, expected, "{setup:?}, {before}");
     assert_eq!(resumed.weights(), weights);
-    Ok(())
+    Ok(found)
 }
 
 #[test]
@@ -81,7 +87,7 @@ fn a_resumed_job_takes_the_same_steps() {
 }
 
 /// A folder that the processes of one test share, whatever their number: the parent's number tells.
-fn shared_folder(rank: Rank, name: &str) -> std::path::PathBuf {
+pub(crate) fn shared_folder(rank: Rank, name: &str) -> std::path::PathBuf {
     let parent = std::os::unix::process::parent_id();
     let folder = std::env::temp_dir().join(format!("accelerate-{name}-{parent}"));
     if rank.index() == 0 {
