@@ -13,7 +13,7 @@ use accelerate::optim::{
 use accelerate::parallel::DistributedDataParallelKwargs;
 use accelerate::precision::MixedPrecision;
 use accelerate::{Accelerator, DataLoaderConfiguration, PreparedModel, Result};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 #[derive(Debug, Module)]
 pub(crate) struct Net {
@@ -24,8 +24,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    fn new(dropout: f64) -> Result<Self> {
-        let factory = Factory::default();
+    fn new(dropout: f64, kind: Kind) -> Result<Self> {
+        let factory = Factory::new(Device::Cpu, kind);
         Ok(Self {
             first: Linear::new(3, 8, &factory)?,
             dropout: Dropout::new(dropout)?,
@@ -58,6 +58,8 @@ pub(crate) struct Setup {
     pub(crate) samples: i64,
     /// How many steps it takes the learning rate to fall to zero.
     pub(crate) schedule: u64,
+    /// The type of the weights.
+    pub(crate) kind: Kind,
     /// How gradients travel.
     pub(crate) ddp: fn() -> DistributedDataParallelKwargs,
 }
@@ -73,6 +75,7 @@ impl Default for Setup {
             dropout: 0.25,
             samples: 25,
             schedule: 200,
+            kind: Kind::Float,
             ddp: DistributedDataParallelKwargs::default,
         }
     }
@@ -113,7 +116,7 @@ impl Job {
             })
             .build()?;
         tch::manual_seed(setup.seed);
-        let model = Net::new(setup.dropout)?;
+        let model = Net::new(setup.dropout, setup.kind)?;
         model.train(true);
         let parameters = model
             .parameters()
@@ -212,8 +215,9 @@ pub(crate) fn step(
     scheduler: &mut AcceleratedScheduler<LambdaLR>,
     samples: &Tensor,
 ) -> Result<Step> {
+    let kind = model.first.weight.tensor().kind();
     let x = samples
-        .f_to_kind(Kind::Float)?
+        .f_to_kind(kind)?
         .f_div_scalar(10.0)?
         .f_unsqueeze(1)?;
     let input = Tensor::f_cat(&[&x, &x.f_sin()?, &x.f_cos()?], 1)?;
@@ -222,7 +226,7 @@ pub(crate) fn step(
         .call(input)?
         .f_sub(&target)?
         .f_square()?
-        .f_mean(Kind::Float)?;
+        .f_mean(kind)?;
     accelerator.backward(&loss)?;
     optimizer.step()?;
     scheduler.step()?;
@@ -231,7 +235,7 @@ pub(crate) fn step(
         samples: Vec::try_from(samples)?,
         loss: loss.f_double_value(&[])?.to_bits(),
         lr: scheduler.last_lr()[0].to_bits(),
-        draw: Tensor::f_rand([], (Kind::Float, tch::Device::Cpu))?
+        draw: Tensor::f_rand([], (Kind::Float, Device::Cpu))?
             .f_double_value(&[])?
             .to_bits(),
     })

@@ -14,6 +14,7 @@ mod job;
 mod killed;
 mod leaving;
 mod nodes;
+mod optimizers;
 mod resume;
 mod save_model;
 mod streams;
