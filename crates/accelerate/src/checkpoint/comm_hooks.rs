@@ -56,7 +56,7 @@ impl TrainingState<'_> {
         let saved = self.saved_hooks(folder, saved_by);
         let mut read = Vec::new();
         for (place, model) in models.iter().enumerate() {
-            let order = orders.get(place).map_or(&[][..], Vec::as_slice);
+            let order = orders.get(place).map(Vec::as_slice).unwrap_or_default();
             read.push(read_one(model, saved.as_ref(), place, order));
         }
         let own: Vec<bool> = read.iter().map(|read| read.is_ok()).collect();

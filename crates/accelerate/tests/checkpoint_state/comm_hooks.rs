@@ -159,6 +159,14 @@ fn in_other_buckets() -> DistributedDataParallelKwargs {
     }
 }
 
+/// Buckets that are arranged anew behind a later pass.
+fn with_a_static_graph() -> DistributedDataParallelKwargs {
+    DistributedDataParallelKwargs {
+        static_graph: true,
+        ..power_sgd()
+    }
+}
+
 #[test]
 fn a_hook_that_cannot_go_on_begins_anew_and_says_why() {
     ranks(&[2], |rank| -> Result<()> {
@@ -167,9 +175,10 @@ fn a_hook_that_cannot_go_on_begins_anew_and_says_why() {
         job.train(4)?;
         job.accelerator.save_state(None)?;
         drop(job);
-        let others: [(fn() -> DistributedDataParallelKwargs, &str); 2] = [
+        let others: [(fn() -> DistributedDataParallelKwargs, &str); 3] = [
             (of_rank_two, "matrix_approximation_rank"),
             (in_other_buckets, "bucket_cap_mb"),
+            (with_a_static_graph, "arranged otherwise"),
         ];
         for (ddp, name) in others {
             let mut job = Job::new(&folder, with(ddp))?;

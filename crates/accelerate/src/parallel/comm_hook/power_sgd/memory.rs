@@ -162,8 +162,9 @@ impl SharedMemory {
         device: Device,
     ) -> Result<Memory> {
         let mut problems = Vec::new();
-        let of_model = of_model.iter().map(|(name, value)| (*name, count(*value)));
-        for (name, expected) in self.settings().into_iter().chain(of_model) {
+        let mut expected: Vec<(&str, StateValue)> = self.settings().into();
+        expected.extend(of_model.iter().map(|(name, value)| (*name, count(*value))));
+        for (name, expected) in expected {
             let (expected, found) = (text(Some(&expected)), text(state.get(name)));
             if expected != found {
                 problems.push(format!("`{name}`: expected {expected}, found {found}"));
