@@ -162,13 +162,17 @@ impl SharedMemory {
         device: Device,
     ) -> Result<Memory> {
         let mut problems = Vec::new();
-        let mut expected: Vec<(&str, StateValue)> = self.settings().into();
-        expected.extend(of_model.iter().map(|(name, value)| (*name, count(*value))));
-        for (name, expected) in expected {
-            let (expected, found) = (text(Some(&expected)), text(state.get(name)));
+        let mut compare = |name: &str, expected: &StateValue| {
+            let (expected, found) = (text(Some(expected)), text(state.get(name)));
             if expected != found {
                 problems.push(format!("`{name}`: expected {expected}, found {found}"));
             }
+        };
+        for (name, expected) in self.settings() {
+            compare(name, &expected);
+        }
+        for (name, expected) in of_model {
+            compare(name, &count(*expected));
         }
         let mut counted = |name: &str| match state.get(name) {
             Some(StateValue::Int(count)) if *count >= 0 => count.unsigned_abs(),
