@@ -57,7 +57,8 @@ enum Task {
     Parity,
     /// Run the same job with the original and with ours, in turns, and print the ratios.
     BenchPeers(bench::Options),
-    /// Stop the examples in the middle, start them again, and compare with runs that never stopped.
+    /// Stop the examples in the middle, start them again, and compare with runs that never stopped;
+    /// kill a saving process 200 times.
     VerifyResume,
     /// Compile and link everything, NCCL included, against a CUDA libtorch; needs no GPU.
     CheckCuda,

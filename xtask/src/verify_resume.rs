@@ -1,5 +1,5 @@
 //! `cargo xtask verify-resume`: the examples, stopped in the middle of their second epoch and started
-//! again, against themselves without interruption.
+//! again, against themselves without interruption; and a saving process, killed many times.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,17 @@ const JOBS: [Job; 3] = [
 /// What all examples are told: a step of all processes has 12 samples, on 1, 2 and 3 of them.
 const RUNNING: &str = "--split-batches --batch-size 12 --fp16-on-cpu --project-dir {project_dir}";
 
-/// Sets up, builds, and compares all combinations.
+/// The test that kills a process while it saves, which `cargo xtask test` does a few times.
+///
+/// The whole workspace, since choosing packages would build shared dependencies again.
+const KILLED: [&str; 3] = [
+    "test",
+    "--workspace",
+    "whatever_is_killed_when_there_is_a_whole_checkpoint",
+];
+const KILLS: [&str; 2] = ["KILLED_SAVER_KILLS", "200"];
+
+/// Sets up, builds, compares all combinations, and kills.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     setup::run(workspace)?;
     demo::build(workspace)?;
@@ -59,7 +69,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
             in_workspace(workspace, job, command)?;
         }
     }
-    Ok(())
+    let [variable, kills] = KILLS;
+    step::command(
+        &format!("a saving process, killed {kills} times"),
+        workspace.cargo().args(KILLED).env(variable, kills),
+    )
 }
 
 fn in_workspace(workspace: &Workspace, job: &Job, mut command: Command) -> Result<(), Failure> {

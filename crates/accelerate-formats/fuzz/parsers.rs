@@ -9,9 +9,10 @@
 use std::fs;
 use std::path::Path;
 
+use accelerate_formats::manifest::{MANIFEST_FILE, Manifest, Verify};
 use accelerate_formats::{
     DistributedCheckpoint, OffloadFolder, SafetensorsFile, ShardIndex, StoredTensor, TensorSource,
-    TorchFile, Value, Weights, ZeroCheckpoint,
+    TorchFile, Value, Weights, ZeroCheckpoint, step_records,
 };
 
 /// Tensors that claim to be larger are looked at, but not read.
@@ -132,5 +133,24 @@ pub(crate) fn offload(folder: &Path, bytes: &[u8]) {
                 read(&weight.tensor);
             }
         }
+    }
+}
+
+/// The manifest of a saved state; the files that it names may lie beside it.
+pub(crate) fn manifest(folder: &Path, bytes: &[u8]) {
+    put(folder, MANIFEST_FILE, bytes);
+    manifest_folder(folder);
+}
+
+/// A whole folder of a saved state.
+pub(crate) fn manifest_folder(folder: &Path) {
+    drop(Manifest::verify(folder, Verify::Hashes));
+}
+
+/// What one rank recorded of its steps.
+pub(crate) fn records(folder: &Path, bytes: &[u8]) {
+    put(folder, "rank_0.jsonl", bytes);
+    if let Ok(ranks) = step_records::read(folder) {
+        assert_eq!(ranks.len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What the folder of a saved training holds, so that a whole one can be told from a broken one.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Component, Path};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub const MANIFEST_FILE: &str = "accelerate_manifest.json";
 /// The version of the manifest that this library writes.
 const VERSION: u32 = 1;
+/// The longest manifest that is read: one of some hundred thousand files.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// What a checkpoint folder holds: every file with its size and hash, and what wrote it.
 ///
@@ -157,6 +159,19 @@ impl ManifestFile {
     }
 }
 
+/// The bytes of a manifest, whose length nobody vouches for.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > MAX_BYTES {
+        let problem = format!("it has more than {MAX_BYTES} bytes");
+        return Err(io::Error::other(problem));
+    }
+    let mut text = Vec::new();
+    // It may grow while it is read.
+    file.take(MAX_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 fn hash(path: &Path) -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_mmap_rayon(path)?;
@@ -214,7 +229,7 @@ impl Manifest {
     /// [`CheckpointFault::NoManifest`], [`CheckpointFault::Manifest`] or
     /// [`CheckpointFault::Version`].
     pub fn read(folder: impl AsRef<Path>) -> Result<Self, CheckpointFault> {
-        let text = match std::fs::read(folder.as_ref().join(MANIFEST_FILE)) {
+        let text = match read_bounded(&folder.as_ref().join(MANIFEST_FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointFault::NoManifest);

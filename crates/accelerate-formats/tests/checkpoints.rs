@@ -29,45 +29,132 @@ fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-fn check_zero(folder: &Path, stage: u8) {
-    let name = format!("zero{stage}");
-    let checkpoint = ZeroCheckpoint::open(folder.join(&name), None).unwrap();
-    assert_eq!((checkpoint.stage(), checkpoint.world_size()), (stage, 2));
+/// A folder of DeepSpeed among the fixtures.
+struct Zero {
+    name: &'static str,
+    stage: u8,
+    ranks: usize,
+    tag: &'static str,
+    alias: (&'static str, &'static str),
+    tensors: &'static [&'static str],
+}
+
+const fn zero_of_two(name: &'static str, stage: u8) -> Zero {
+    Zero {
+        name,
+        stage,
+        ranks: 2,
+        tag: "pytorch_model",
+        alias: ("alias", "second"),
+        tensors: &["counts", "frozen", "first", "second"],
+    }
+}
+
+const fn zero_of_three(name: &'static str, stage: u8) -> Zero {
+    Zero {
+        name,
+        stage,
+        ranks: 3,
+        tag: "global_step12",
+        alias: ("tied.weight", "head.weight"),
+        // The files of stage 1 do not list what is frozen.
+        tensors: match stage {
+            1 => &[
+                "norm.running",
+                "layer.weight",
+                "head.weight",
+                "scale",
+                "layer.bias",
+                "frozen",
+            ],
+            _ => &[
+                "norm.running",
+                "frozen",
+                "layer.weight",
+                "head.weight",
+                "scale",
+                "layer.bias",
+            ],
+        },
+    }
+}
+
+/// Every stage, with bfloat16 and with float16.
+const ZEROS: [Zero; 6] = [
+    zero_of_three("zero1_bf16", 1),
+    zero_of_three("zero1_fp16", 1),
+    zero_of_two("zero2", 2),
+    zero_of_three("zero2_fp16", 2),
+    zero_of_two("zero3", 3),
+    zero_of_three("zero3_fp16", 3),
+];
+
+fn check_zero(folder: &Path, zero: &Zero) {
+    let whole = folder.join(zero.name);
+    let checkpoint = ZeroCheckpoint::open(&whole, None).unwrap();
     assert_eq!(
-        checkpoint.aliases().collect::<Vec<_>>(),
-        [("alias", "second")]
+        (checkpoint.stage(), checkpoint.world_size()),
+        (zero.stage, zero.ranks)
     );
+    assert_eq!(checkpoint.aliases().collect::<Vec<_>>(), [zero.alias]);
     let names: Vec<&str> = checkpoint
         .tensors()
         .map(|tensor| tensor.name.as_str())
         .collect();
-    assert_eq!(names, ["counts", "frozen", "first", "second"]);
+    assert_eq!(names, zero.tensors, "{}", zero.name);
     let mut bytes = vec![1];
-    for Expected {
-        name,
-        dtype,
-        shape,
-        bytes: wanted,
-    } in expected(folder, &name)
-    {
-        let header = checkpoint
-            .tensors()
-            .find(|tensor| tensor.name == name)
-            .unwrap();
-        assert_eq!((header.dtype, &header.shape), (dtype, &shape), "{name}");
-        checkpoint.read_into(&name, &mut bytes).unwrap();
-        assert_eq!(bytes, wanted, "{name} of stage {stage}");
+    let wanted = expected(folder, zero.name);
+    assert_eq!(wanted.len(), names.len());
+    for tensor in wanted {
+        let name = &tensor.name;
+        let mut headers = checkpoint.tensors();
+        let header = headers.find(|header| header.name == *name).unwrap();
+        assert_eq!(
+            (header.dtype, &header.shape),
+            (tensor.dtype, &tensor.shape),
+            "{name}"
+        );
+        checkpoint.read_into(name, &mut bytes).unwrap();
+        assert_eq!(bytes, tensor.bytes, "{name} of {}", zero.name);
     }
-    let by_tag = ZeroCheckpoint::open(folder.join(&name), Some("pytorch_model")).unwrap();
-    let inside = ZeroCheckpoint::open(folder.join(&name).join("pytorch_model"), None).unwrap();
+    let by_tag = ZeroCheckpoint::open(&whole, Some(zero.tag)).unwrap();
+    let inside = ZeroCheckpoint::open(whole.join(zero.tag), None).unwrap();
     assert_eq!(by_tag.folder(), inside.folder());
 }
 
 #[test]
 fn partitions_of_deepspeed_become_whole_weights() {
-    for stage in [2, 3] {
-        check_zero(&folder_of_fixtures(), stage);
+    for zero in &ZEROS {
+        check_zero(&folder_of_fixtures(), zero);
     }
+}
+
+#[test]
+fn parity_partitions_made_anew_become_whole_weights() {
+    let Some(python) = accelerate_testkit::parity_python("partitions of DeepSpeed") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    fixtures::make(&python, folder.path());
+    for zero in &ZEROS {
+        check_zero(folder.path(), zero);
+    }
+}
+
+#[test]
+fn a_folder_without_a_stage_is_told_from_one_of_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zero1_bf16");
+    copy(&fixture("zero1_bf16"), &path);
+    // As DeepSpeed's own bfloat16 optimizer writes it, which sums gradients in float32.
+    let states = Dict::new().with("optimizer_state_dict", Dict::new().with("clip_grad", 1.0));
+    let rank0 = "global_step12/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt";
+    write_torch_file(path.join(rank0), &states.into()).unwrap();
+    let error = ZeroCheckpoint::open(&path, None).unwrap_err();
+    assert!(
+        matches!(&error, Error::Zero { fault, .. } if matches!(**fault, ZeroFault::NotZero { .. })),
+        "{error:?}"
+    );
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -174,7 +261,7 @@ fn check_sharded(source: &dyn TensorSource, wanted: &[Expected]) {
 #[test]
 fn every_checkpoint_becomes_safetensors_files() {
     let folder = folder_of_fixtures();
-    for name in ["zero2", "zero3"] {
+    for Zero { name, .. } in &ZEROS {
         check_sharded(
             &ZeroCheckpoint::open(folder.join(name), None).unwrap(),
             &expected(&folder, name),

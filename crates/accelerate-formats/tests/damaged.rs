@@ -11,6 +11,8 @@ mod parsers;
 use std::fs;
 use std::path::Path;
 
+use accelerate_formats::manifest::{MANIFEST_FILE, Manifest, ManifestFile, Verify};
+use accelerate_formats::step_records::{StepRecord, StepWriter};
 use accelerate_formats::{PickleFault, TorchFault, TorchFile};
 use fixtures::fixture;
 use peak_alloc::PeakAlloc;
@@ -120,48 +122,91 @@ fn damaged_safetensors_files_and_indexes() {
     );
 }
 
-#[test]
-fn damaged_distributed_checkpoints() {
-    let whole = fixture("distributed");
+/// Copies the files of a folder, damages one of them at a time, and lets the folder be read.
+fn try_folder(whole: &Path, seed: u64, rounds: u64, read: fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
-    let names = [".metadata", "__0_0.distcp", "__1_0.distcp"];
-    let mut chance = Chance(7);
-    for round in 0..3 * ROUNDS {
-        for name in names {
-            fs::copy(whole.join(name), folder.path().join(name)).unwrap();
-        }
-        let hit = names[chance.below(names.len())];
+    let mut names: Vec<_> = fs::read_dir(whole)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort_unstable();
+    for name in &names {
+        fs::copy(whole.join(name), folder.path().join(name)).unwrap();
+    }
+    let mut chance = Chance(seed);
+    for round in 0..rounds {
+        let hit = &names[chance.below(names.len())];
         let bytes = damage(&fs::read(whole.join(hit)).unwrap(), &mut chance);
         fs::write(folder.path().join(hit), bytes).unwrap();
-        bounded(&format!("{hit} in round {round}"), || {
-            parsers::distributed_folder(folder.path())
-        });
+        let what = format!("{} of {} in round {round}", hit.display(), whole.display());
+        bounded(&what, || read(folder.path()));
+        fs::copy(whole.join(hit), folder.path().join(hit)).unwrap();
     }
 }
 
 #[test]
+fn damaged_distributed_checkpoints() {
+    let whole = fixture("distributed");
+    try_folder(&whole, 7, 3 * ROUNDS, parsers::distributed_folder);
+}
+
+#[test]
 fn damaged_checkpoints_of_deepspeed() {
-    for stage in ["zero2", "zero3"] {
-        let whole = fixture(stage).join("pytorch_model");
-        let mut names: Vec<_> = fs::read_dir(&whole)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        names.sort_unstable();
-        let folder = tempfile::tempdir().unwrap();
-        let mut chance = Chance(11);
-        for round in 0..ROUNDS {
-            for name in &names {
-                fs::copy(whole.join(name), folder.path().join(name)).unwrap();
-            }
-            let hit = &names[chance.below(names.len())];
-            let bytes = damage(&fs::read(whole.join(hit)).unwrap(), &mut chance);
-            fs::write(folder.path().join(hit), bytes).unwrap();
-            bounded(&format!("{} in round {round}", hit.display()), || {
-                parsers::zero_folder(folder.path())
-            });
-        }
+    for (name, tag) in [
+        ("zero1_fp16", "global_step12"),
+        ("zero2", "pytorch_model"),
+        ("zero3", "pytorch_model"),
+        ("zero3_fp16", "global_step12"),
+    ] {
+        let whole = fixture(name).join(tag);
+        try_folder(&whole, 11, ROUNDS, parsers::zero_folder);
     }
+}
+
+#[test]
+fn damaged_manifests() {
+    let whole = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for name in ["model.safetensors", "optimizer.bin"] {
+        fs::write(whole.path().join(name), name.repeat(20)).unwrap();
+        files.push(ManifestFile::of(whole.path(), name).unwrap());
+    }
+    let manifest = Manifest::new(2, 7, files);
+    manifest.write(whole.path()).unwrap();
+    parsers::manifest_folder(whole.path());
+    try_folder(whole.path(), 13, ROUNDS, parsers::manifest_folder);
+    // Nothing of what was changed is taken for whole.
+    let text = whole.path().join(MANIFEST_FILE);
+    let damaged = fs::read_to_string(&text).unwrap();
+    fs::write(
+        &text,
+        damaged.replace("\"iteration\": 7", "\"iteration\": 8"),
+    )
+    .unwrap();
+    assert!(Manifest::verify(whole.path(), Verify::Sizes).is_err());
+    // Nor is one read that never ends: the file has 8 GB of nothing.
+    let endless = fs::File::create(&text).unwrap();
+    endless.set_len(1 << 33).unwrap();
+    bounded("an endless manifest", || {
+        let error = Manifest::read(whole.path()).unwrap_err().to_string();
+        assert!(error.contains("more than"), "{error}");
+    });
+}
+
+#[test]
+fn damaged_records_of_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = StepWriter::create(folder.path(), 0).unwrap();
+    for step in 1..4 {
+        let record = StepRecord {
+            step,
+            losses: vec![1.5f64.to_bits(), f64::NAN.to_bits()],
+            weights: vec![("a.weight".to_owned(), "0123".to_owned())],
+            ..StepRecord::default()
+        };
+        writer.push(&record).unwrap();
+    }
+    try_all(&folder.path().join("rank_0.jsonl"), 17, parsers::records);
 }
 
 #[test]

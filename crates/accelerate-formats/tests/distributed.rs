@@ -101,6 +101,50 @@ fn parity_what_pytorch_writes_now_is_put_together_too() {
     check_folder(folder.path());
 }
 
+/// Models and optimizers that three ranks trained with FSDP 1 and 2: rows that they cannot share
+/// evenly, and fewer rows than ranks.
+fn check_fsdp(folder: &Path) {
+    for version in ["fsdp1", "fsdp2"] {
+        for (part, key) in [
+            ("pytorch_model_fsdp_0", "model."),
+            ("optimizer_0", "optimizer."),
+        ] {
+            let checkpoint = DistributedCheckpoint::open(folder.join(version).join(part)).unwrap();
+            checkpoint.check_files().unwrap();
+            let mut wanted = expected(folder, version);
+            wanted.retain(|tensor| tensor.name.starts_with(key));
+            assert_eq!(checkpoint.tensors().len(), wanted.len(), "{version} {part}");
+            let mut bytes = Vec::new();
+            for tensor in wanted {
+                let name = &tensor.name;
+                let found = checkpoint.tensor(name).unwrap();
+                assert_eq!(
+                    (found.dtype(), found.shape()),
+                    (tensor.dtype, tensor.shape.as_slice()),
+                    "{version}: {name}"
+                );
+                checkpoint.read_into(name, &mut bytes).unwrap();
+                assert_eq!(bytes, tensor.bytes, "{version}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_three_ranks_wrote_with_fsdp_is_put_together() {
+    check_fsdp(&fixture("fsdp"));
+}
+
+#[test]
+fn parity_what_fsdp_writes_now_is_put_together_too() {
+    let Some(python) = accelerate_testkit::parity_python("checkpoints of FSDP") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    fixtures::make_fsdp(&python, folder.path());
+    check_fsdp(&folder.path().join("fsdp"));
+}
+
 #[test]
 fn folders_that_are_no_checkpoint_say_what_to_give() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,7 +58,8 @@ enum Order {
 const AFTER_HELP: &str = "\
 Only headers and descriptions are read, and nothing in a pickle is ever executed. Offsets are those of
 a tensor's first byte in its file; in a distributed checkpoint, of the stream of `torch.save` with a part.
-Totals count what is shown.
+Totals count what is shown. Names of a distributed checkpoint are told as tied where they have one place
+(`convert` writes so); PyTorch stores every name by itself, so of what it wrote nobody can know.
 
 Exit code: 1 if something in a folder is damaged, missing or refused.
 

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use accelerate_formats::{Dict, OffloadWriter, Value as Saved, write_torch_file};
+use accelerate_formats::{
+    Dict, OffloadWriter, ShardSize, Value as Saved, Weights, write_distributed, write_torch_file,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -86,6 +88,15 @@ fn files_of_torch_are_told_with_everything_in_them() {
     let whole = fs::read(folder.path("tied.pt")).unwrap();
     let begin = answer["tensors"][0]["offset"].as_u64().unwrap() as usize;
     assert_eq!(whole[begin..begin + 8], floats(&[1.0, 2.0]));
+    // As a distributed checkpoint, both names have one place.
+    let weights = Weights::open(folder.path("tied.pt")).unwrap();
+    write_distributed(&weights, folder.path("dcp"), "model", ShardSize::default()).unwrap();
+    let answer = json_of(&folder, &["dcp"]);
+    assert_eq!(
+        answer["tied"],
+        json!([{"name": "model.head", "tied_to": "model.embed"}])
+    );
+    inspect(&folder, &["dcp"]).assert_prints("model.head is tied to model.embed");
     let optimizer = fixture("optimizer.bin");
     let done = inspect(&folder, &[optimizer.to_str().unwrap()]);
     done.assert_code(0)

@@ -159,6 +159,19 @@ fn folders_of_deepspeed_become_full_precision_weights() {
             .done();
         done.assert_code(0).assert_prints("pytorch_model.bin");
     }
+    for name in ["zero1_fp16", "zero1_bf16", "zero2_fp16", "zero3_fp16"] {
+        let input = fixture(name);
+        let done = folder
+            .accelerate(["merge-weights", input.to_str().unwrap(), name])
+            .done();
+        done.assert_code(0).assert_says("written by 3 ranks");
+        let weights = Weights::open(folder.path(name)).unwrap();
+        assert_eq!(numbers(&weights, "scale"), floats(&[1.0001]), "{name}");
+        assert_eq!(numbers(&weights, "layer.bias"), floats(&[0.3, -0.7]));
+        assert_eq!(weights.aliases().len(), 1);
+        // What is frozen is there under stage 1 too.
+        assert_eq!(weights.get("frozen").unwrap().shape(), [2, 4], "{name}");
+    }
     let bins = ["zero2/pytorch_model.bin", "zero3/pytorch_model.bin"].map(|name| folder.path(name));
     let [first, second] = bins.map(|path| fs::read(path).unwrap());
     assert!(first == second, "both stages hold the same weights");

@@ -10,7 +10,7 @@ use crate::dtype::Dtype;
 use crate::error::ZeroFault;
 use crate::safetensors::TensorHeader;
 use crate::tensor::StoredTensor;
-use crate::value::Value;
+use crate::value::{Dict, Value};
 
 /// How many missing ranks an error keeps.
 const MISSING_KEPT: usize = 64;
@@ -143,6 +143,7 @@ impl<'f> Builder<'f> {
             self.parameters_by_parameter()?;
         } else {
             self.parameters_by_group()?;
+            self.parameters_of_module()?;
         }
         let mut by_name = HashMap::with_capacity(self.tensors.len());
         for (place, tensor) in self.tensors.iter().enumerate() {
@@ -180,10 +181,7 @@ impl<'f> Builder<'f> {
         let names = self.model.value.get(what).and_then(Value::as_slice);
         let names = names.ok_or_else(|| self.model.lacks(what))?;
         let names: HashSet<&str> = names.iter().filter_map(Value::as_str).collect();
-        let module = self
-            .model
-            .dict("module")?
-            .ok_or_else(|| self.model.lacks("module"))?;
+        let module = self.module()?;
         for (name, value) in module.iter() {
             let (Some(name), Value::Tensor(tensor)) = (name.as_str(), value) else {
                 continue;
@@ -203,6 +201,11 @@ impl<'f> Builder<'f> {
             );
         }
         Ok(())
+    }
+
+    fn module(&self) -> Fallible<&'f Dict> {
+        let (model, what) = (self.model, "module");
+        model.dict(what)?.ok_or_else(|| model.lacks(what))
     }
 
     fn frozen(&mut self) -> Fallible<()> {
@@ -304,6 +307,34 @@ impl<'f> Builder<'f> {
         Ok(())
     }
 
+    /// Stage 1 does not list what is frozen: it is what nothing but the module has, there whole.
+    fn parameters_of_module(&mut self) -> Fallible<()> {
+        if self.model.dict("frozen_param_shapes")?.is_some() {
+            return Ok(());
+        }
+        let aliases = self.shared()?.into_iter().map(|(alias, _)| alias);
+        let found = self.tensors.iter();
+        let found = found.map(|tensor| tensor.header.name.as_str());
+        let found: HashSet<&str> = found.chain(aliases).collect();
+        let module = self.module()?.iter();
+        let module = module.filter_map(|(name, value)| Some((name.as_str()?, value.as_tensor()?)));
+        let (found, others): (Vec<_>, Vec<_>) = module.partition(|(name, _)| found.contains(name));
+        let frozen: Vec<(String, StoredTensor)> = others
+            .into_iter()
+            // Not every version says what is tied.
+            .filter(|(_, tensor)| {
+                let mut found = found.iter();
+                !found.any(|(_, trained)| trained.shares_storage_with(tensor))
+            })
+            .map(|(name, tensor)| (name.to_owned(), tensor.clone()))
+            .collect();
+        for (name, tensor) in frozen {
+            let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+            self.add(&name, dtype, shape, Source::Joined(vec![tensor]));
+        }
+        Ok(())
+    }
+
     fn run(&self, rank: usize, tensor: usize) -> Fallible<Piece> {
         let flat = self.flat.get(rank).and_then(|rank| rank.get(tensor));
         let flat = flat.ok_or_else(|| match self.optimizers.get(rank) {
@@ -365,10 +396,11 @@ impl<'f> Builder<'f> {
         Ok(())
     }
 
-    fn aliases(&self, by_name: &HashMap<String, usize>) -> Fallible<Vec<(String, String)>> {
-        let what = "shared_params";
-        let shared = match self.model.value.get(what) {
-            None | Some(Value::None) => return Ok(Vec::new()),
+    /// Second names and the names that tensors have first, as the file gives them.
+    fn shared(&self) -> Fallible<Vec<(&'f str, &'f str)>> {
+        let (model, what) = (self.model, "shared_params");
+        let shared = match model.value.get(what) {
+            None | Some(Value::None) => Vec::new(),
             Some(Value::Dict(shared)) => shared.iter().collect(),
             // Older versions have pairs.
             Some(Value::List(pairs)) => {
@@ -377,13 +409,19 @@ impl<'f> Builder<'f> {
                     .filter_map(|pair| Some((pair.first()?, pair.get(1)?)))
                     .collect::<Vec<_>>()
             }
-            Some(_) => return Err(self.model.lacks(what)),
+            Some(_) => return Err(model.lacks(what)),
         };
         let names = shared
             .into_iter()
             .filter_map(|(alias, owner)| Some((alias.as_str()?, owner.as_str()?)));
+        Ok(names.collect())
+    }
+
+    fn aliases(&self, by_name: &HashMap<String, usize>) -> Fallible<Vec<(String, String)>> {
         // As in the original, what refers to nothing is left out.
-        let known = names
+        let known = self
+            .shared()?
+            .into_iter()
             .filter(|(alias, owner)| by_name.contains_key(*owner) && !by_name.contains_key(*alias));
         Ok(known
             .map(|(alias, owner)| (alias.to_owned(), owner.to_owned()))

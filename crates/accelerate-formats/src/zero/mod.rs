@@ -10,7 +10,8 @@
 //!
 //! # Source
 //! `zero_to_fp32.py`. Buffers become float32, frozen parameters keep their type, as there. Differs: a
-//! tag folder may be given itself.
+//! tag folder may be given itself; the files of stage 1 do not list frozen parameters, which are then
+//! taken from the module's own copy and not left out.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

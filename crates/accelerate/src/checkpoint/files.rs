@@ -47,6 +47,11 @@ pub(super) fn gradients(rank: usize) -> String {
     format!("gradients_{rank}.bin")
 }
 
+/// What communication hooks remember on a rank, which the original does not save.
+pub(super) fn comm_hooks(rank: usize) -> String {
+    format!("comm_hooks_{rank}.bin")
+}
+
 pub(super) fn custom(index: usize) -> String {
     format!("custom_checkpoint_{index}.pkl")
 }

@@ -10,6 +10,7 @@
 mod agreement;
 mod background;
 mod checkpointable;
+mod comm_hooks;
 mod compare;
 mod copies;
 mod dtype;

@@ -49,8 +49,10 @@ impl TrainingState<'_> {
         self.saves.wait();
         let (found, skipped) = self.find(input_dir)?;
         let loaded = self.load_from(&found);
-        let warnings = together(self.state, loaded)?;
-        self.arrange_buckets(&found.path, found.num_processes)?;
+        let mut warnings = together(self.state, loaded)?;
+        let orders = self.arrange_buckets(&found.path, found.num_processes)?;
+        let hooks = self.load_comm_hooks(&found.path, found.num_processes, &orders)?;
+        warnings.extend(hooks);
         for warning in &warnings {
             tracing::warn!(
                 path = %found.path.display(),

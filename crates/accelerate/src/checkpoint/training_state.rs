@@ -76,6 +76,7 @@ impl TrainingState<'_> {
             files::random_states(self.state.process_index()),
             self.accumulation(),
         )?);
+        self.plan_comm_hooks(&mut files)?;
         if self.gradient_state.is_accumulating() {
             files.push(gradients::plan(
                 files::gradients(self.state.process_index()),

@@ -1,6 +1,7 @@
 //! Data parallelism: every rank has the whole model and a part of the batch.
 
 mod agreement;
+mod compression;
 mod join;
 mod order;
 mod passes;
@@ -9,12 +10,11 @@ mod unused;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use accelerate_torch::{FIRST_BUCKET_BYTES, MIB, ProcessGroup, Reducer, ReducerOptions, autograd};
 use tch::{Device, Tensor};
 
-use super::comm_hook::{self, CommHook, CommWrapper, CompressionStats, Counters};
+use super::comm_hook::{self, CommHook, CommWrapper, SharedMemory};
 use crate::collectives::{Call, Site};
 use crate::nn::{Hook, Module};
 use crate::state::PartialState;
@@ -102,8 +102,8 @@ pub struct DataParallel {
     /// Those that are trained.
     trained: Vec<Tensor>,
     buffers: Vec<Tensor>,
-    /// What PowerSGD counts.
-    compression: Option<Arc<Counters>>,
+    /// What PowerSGD remembers.
+    compression: Option<SharedMemory>,
     /// Off inside `no_sync`: gradients stay local.
     sync_gradients: Cell<bool>,
     /// Whether the last forward pass was one that synchronised.
@@ -238,12 +238,6 @@ impl DataParallel {
     #[must_use]
     pub fn kwargs(&self) -> &DistributedDataParallelKwargs {
         &self.kwargs
-    }
-
-    /// How much compression saved until now; none without PowerSGD.
-    #[must_use]
-    pub fn compression_stats(&self) -> Option<CompressionStats> {
-        self.compression.as_ref().map(|counters| counters.stats())
     }
 
     /// Whether buffers go from one rank to all before the next forward pass.

@@ -6,6 +6,7 @@ mod join;
 mod local_sgd;
 
 pub use accelerate_torch::{BoxError, Future, ProcessGroup, Promise, ReduceOp, promise};
+pub(crate) use comm_hook::Memory as PowerSgdMemory;
 pub use comm_hook::{
     CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
 };

@@ -10,9 +10,11 @@ use accelerate::checkpoint::{
 };
 use accelerate::{Error, Result};
 use accelerate_testkit::{ranks, start_ranks, turn};
+use tch::{Device, Kind, Tensor};
 
 use crate::background::names;
 use crate::job::{Job, Setup};
+use crate::resume::folder;
 
 fn saved_twice(folder: &Path) -> (Job, [PathBuf; 2], Vec<u64>) {
     let mut job = Job::new(folder, Setup::default()).unwrap();
@@ -78,6 +80,54 @@ fn random_state_that_is_gone_is_a_warning_or_in_a_strict_project_an_error() {
     let job = Job::with_project(strict, Setup::default()).unwrap();
     let error = job.accelerator.load_state(Some(&first)).unwrap_err();
     assert!(error.to_string().contains("random_states_0.pkl"), "{error}");
+}
+
+fn hundred_draws() -> Vec<f64> {
+    let drawn = Tensor::rand([100], (Kind::Double, Device::Cpu));
+    drawn.try_into().unwrap()
+}
+
+#[test]
+fn every_rank_draws_on_and_the_one_whose_state_is_cut_short_says_so() {
+    ranks(&[2], |rank| -> Result<()> {
+        let folder = folder(rank, "draws");
+        let mut job = Job::new(&folder, Setup::default())?;
+        job.train(2)?;
+        // Dropout is drawn by each rank for itself.
+        tch::manual_seed(5 + rank.index() as i64);
+        let saved = job.accelerator.save_state(None)?;
+        let expected = hundred_draws();
+        assert_ne!(hundred_draws(), expected);
+        let loaded = job.accelerator.load_state(None)?;
+        assert_eq!(loaded.warnings, Vec::<String>::new());
+        assert_eq!(hundred_draws(), expected);
+
+        job.accelerator.wait_for_everyone()?;
+        let name = "random_states_1.pkl";
+        if rank.index() == 0 {
+            std::fs::remove_file(saved.join(MANIFEST_FILE)).unwrap();
+            let whole = std::fs::read(saved.join(name)).unwrap();
+            std::fs::write(saved.join(name), &whole[..whole.len() / 2]).unwrap();
+        }
+        job.accelerator.wait_for_everyone()?;
+        let loaded = job.accelerator.load_state(Some(&saved))?;
+        let told = loaded.warnings.iter().filter(|text| text.contains(name));
+        assert_eq!(told.count(), rank.index(), "{:?}", loaded.warnings);
+        let mut strict = ProjectConfiguration::automatic(&folder);
+        strict.strict = true;
+        let job = Job::with_project(strict, Setup::default())?;
+        let error = job.accelerator.load_state(Some(&saved)).unwrap_err();
+        let expected = match rank.index() {
+            0 => matches!(&error, Error::OtherRankFailed { rank: 1 }),
+            _ => error.to_string().contains(name),
+        };
+        assert!(expected, "{error}");
+        job.accelerator.wait_for_everyone()?;
+        if rank.index() == 0 {
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+        Ok(())
+    });
 }
 
 #[test]

@@ -10,9 +10,10 @@ use accelerate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, AdamW, AdamWConfig, LambdaLR, Optimizer, Scheduler,
     linear_schedule_with_warmup,
 };
+use accelerate::parallel::DistributedDataParallelKwargs;
 use accelerate::precision::MixedPrecision;
 use accelerate::{Accelerator, DataLoaderConfiguration, PreparedModel, Result};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 #[derive(Debug, Module)]
 pub(crate) struct Net {
@@ -23,8 +24,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    fn new(dropout: f64) -> Result<Self> {
-        let factory = Factory::default();
+    fn new(dropout: f64, kind: Kind) -> Result<Self> {
+        let factory = Factory::new(Device::Cpu, kind);
         Ok(Self {
             first: Linear::new(3, 8, &factory)?,
             dropout: Dropout::new(dropout)?,
@@ -57,6 +58,10 @@ pub(crate) struct Setup {
     pub(crate) samples: i64,
     /// How many steps it takes the learning rate to fall to zero.
     pub(crate) schedule: u64,
+    /// The type of the weights.
+    pub(crate) kind: Kind,
+    /// How gradients travel.
+    pub(crate) ddp: fn() -> DistributedDataParallelKwargs,
 }
 
 impl Default for Setup {
@@ -70,6 +75,8 @@ impl Default for Setup {
             dropout: 0.25,
             samples: 25,
             schedule: 200,
+            kind: Kind::Float,
+            ddp: DistributedDataParallelKwargs::default,
         }
     }
 }
@@ -100,6 +107,7 @@ impl Job {
         let accelerator = Accelerator::builder()
             .project_config(project)
             .mixed_precision(setup.precision)
+            .ddp((setup.ddp)())
             .fp16_on_cpu(true)
             .gradient_accumulation_steps(NonZeroUsize::new(setup.accumulation).unwrap())
             .dataloader_config(DataLoaderConfiguration {
@@ -108,7 +116,7 @@ impl Job {
             })
             .build()?;
         tch::manual_seed(setup.seed);
-        let model = Net::new(setup.dropout)?;
+        let model = Net::new(setup.dropout, setup.kind)?;
         model.train(true);
         let parameters = model
             .parameters()
@@ -207,8 +215,9 @@ pub(crate) fn step(
     scheduler: &mut AcceleratedScheduler<LambdaLR>,
     samples: &Tensor,
 ) -> Result<Step> {
+    let kind = model.first.weight.tensor().kind();
     let x = samples
-        .f_to_kind(Kind::Float)?
+        .f_to_kind(kind)?
         .f_div_scalar(10.0)?
         .f_unsqueeze(1)?;
     let input = Tensor::f_cat(&[&x, &x.f_sin()?, &x.f_cos()?], 1)?;
@@ -217,7 +226,7 @@ pub(crate) fn step(
         .call(input)?
         .f_sub(&target)?
         .f_square()?
-        .f_mean(Kind::Float)?;
+        .f_mean(kind)?;
     accelerator.backward(&loss)?;
     optimizer.step()?;
     scheduler.step()?;
@@ -226,7 +235,7 @@ pub(crate) fn step(
         samples: Vec::try_from(samples)?,
         loss: loss.f_double_value(&[])?.to_bits(),
         lr: scheduler.last_lr()[0].to_bits(),
-        draw: Tensor::f_rand([], (Kind::Float, tch::Device::Cpu))?
+        draw: Tensor::f_rand([], (Kind::Float, Device::Cpu))?
             .f_double_value(&[])?
             .to_bits(),
     })

@@ -1,11 +1,12 @@
 //! Killed at any moment of saving, a job goes on from its newest whole checkpoint.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use accelerate::checkpoint::{Manifest, SaveStateOptions, Verify};
-use accelerate_testkit::turn;
+use accelerate_testkit::{start_ranks, turn};
 
 use crate::job::{Job, Setup};
 
@@ -101,4 +102,71 @@ fn whatever_is_killed_when_there_is_a_whole_checkpoint() {
     let job = Job::new(folder.path(), Setup::default()).unwrap();
     let loaded = job.accelerator.load_state(None).unwrap();
     assert_eq!(loaded.skipped, []);
+}
+
+const SHARED: &str = "KILLED_RANK_FOLDER";
+/// Which of the ranks kills itself.
+const DOOMED: &str = "KILLED_RANK";
+/// How many microseconds behind its second save.
+const MOMENT: &str = "KILLED_RANK_MOMENT";
+
+/// The part that runs as one of two ranks: saves as often as it can, until one of them is gone.
+#[test]
+fn saving_rank() {
+    let Some(folder) = std::env::var_os(SHARED).map(PathBuf::from) else {
+        return;
+    };
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let in_background = std::env::var_os(IN_BACKGROUND).is_some();
+    let (doomed, moment) = (number(DOOMED), Duration::from_micros(number(MOMENT)));
+    let mut job = Job::new(&folder, Setup::default()).unwrap();
+    let newest = newest(&folder).map(|(_, path)| path);
+    let resumed = job.accelerator.resume().unwrap();
+    assert_eq!(resumed.map(|loaded| loaded.path), newest);
+    let is_doomed = job.accelerator.process_index() as u64 == doomed;
+    for save in 0.. {
+        job.train(1).unwrap();
+        if in_background {
+            let options = SaveStateOptions::default();
+            let saved = job.accelerator.save_state_in_background(None, options);
+            drop(saved.unwrap());
+        } else {
+            job.accelerator.save_state(None).unwrap();
+        }
+        if is_doomed && save == 1 {
+            std::thread::spawn(move || {
+                std::thread::sleep(moment);
+                Command::new("sh").args(["-c", "kill -9 $PPID"]).status()
+            });
+        }
+    }
+}
+
+#[test]
+fn whichever_rank_is_killed_all_go_on_from_a_whole_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut last = None;
+    for round in 0..4u64 {
+        let doomed = (round % 2) as usize;
+        let outputs = start_ranks(2, Duration::from_secs(60), |rank| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            if round > 1 {
+                command.env(IN_BACKGROUND, "1");
+            }
+            command
+                .args(["--exact", "killed::saving_rank", "--nocapture"])
+                .envs(rank.environment())
+                .env(SHARED, folder.path())
+                .env(DOOMED, doomed.to_string())
+                .env(MOMENT, (round * 7919 % 9000).to_string());
+            command
+        });
+        let outputs = outputs.unwrap();
+        let status = outputs[doomed].status.unwrap();
+        assert_eq!(status.signal(), Some(9), "{outputs:#?}");
+        let (number, newest) = newest(folder.path()).unwrap();
+        assert!(last.is_none_or(|last| number > last), "{outputs:#?}");
+        last = Some(number);
+        Manifest::verify(&newest, Verify::Hashes).unwrap();
+    }
 }

@@ -7,12 +7,14 @@
 
 mod background;
 mod broken;
+mod comm_hooks;
 mod contents;
 mod hooks;
 mod job;
 mod killed;
 mod leaving;
 mod nodes;
+mod optimizers;
 mod resume;
 mod save_model;
 mod streams;

@@ -13,8 +13,14 @@ pub(crate) fn folder(rank: Rank, name: &str) -> std::path::PathBuf {
     folder
 }
 
-/// Saves after `before` steps and compares `after` more with those of a job that loads.
-fn resumes(folder: &std::path::Path, setup: Setup, before: usize, after: usize) -> Result<()> {
+/// Saves after `before` steps and compares `after` more with those of a job that loads. Answers
+/// these.
+pub(crate) fn resumes(
+    folder: &std::path::Path,
+    setup: Setup,
+    before: usize,
+    after: usize,
+) -> Result<Vec<Step>> {
     let mut job = Job::new(folder, setup)?;
     let mut saved = None;
     let mut expected = job.train_and(before + after, |accelerator, step| {
@@ -40,7 +46,7 @@ fn resumes(folder: &std::path::Path, setup: Setup, before: usize, after: usize) 
     let found = resumed.train(after)?;
     assert_eq!(found, expected, "{setup:?}, {before}");
     assert_eq!(resumed.weights(), weights);
-    Ok(())
+    Ok(found)
 }
 
 #[test]
@@ -81,7 +87,7 @@ fn a_resumed_job_takes_the_same_steps() {
 }
 
 /// A folder that the processes of one test share, whatever their number: the parent's number tells.
-fn shared_folder(rank: Rank, name: &str) -> std::path::PathBuf {
+pub(crate) fn shared_folder(rank: Rank, name: &str) -> std::path::PathBuf {
     let parent = std::os::unix::process::parent_id();
     let folder = std::env::temp_dir().join(format!("accelerate-{name}-{parent}"));
     if rank.index() == 0 {
@@ -90,14 +96,15 @@ fn shared_folder(rank: Rank, name: &str) -> std::path::PathBuf {
     folder
 }
 
-/// Six samples are one step of all ranks together, whatever their number, and four steps an epoch;
-/// only the order is drawn together.
-fn of_six(world: usize) -> Setup {
+/// Twelve samples are one step of all ranks together, whatever their number, and four steps an
+/// epoch; only the order is drawn together.
+fn of_twelve(world: usize) -> Setup {
     Setup {
-        batch_size: 6 / world,
+        batch_size: 12 / world,
         dropout: 0.0,
-        samples: 24,
+        samples: 48,
         workers: 2,
+        kind: tch::Kind::Double,
         // It moves once per rank at each step.
         schedule: 1 << 40,
         ..Setup::default()
@@ -137,7 +144,7 @@ const STEPS: usize = 12;
 
 /// Saves in `folder` and notes there how the job goes on, in the third epoch too.
 fn save_and_go_on(rank: Rank, folder: &std::path::Path) -> Result<()> {
-    let mut job = Job::new(folder, of_six(rank.world()))?;
+    let mut job = Job::new(folder, of_twelve(rank.world()))?;
     let mut steps = job.train_and(STEPS, |accelerator, step| {
         if step == SAVED_AT {
             accelerator.save_state(None)?;
@@ -157,7 +164,7 @@ fn save_and_go_on(rank: Rank, folder: &std::path::Path) -> Result<()> {
 fn goes_on_as_expected(rank: Rank, folder: &std::path::Path, saved_by: usize) -> Result<()> {
     let setup = Setup {
         seed: 77,
-        ..of_six(rank.world())
+        ..of_twelve(rank.world())
     };
     let mut job = Job::new(folder, setup)?;
     let loaded = job.accelerator.load_state(None)?;
@@ -177,7 +184,8 @@ fn goes_on_as_expected(rank: Rank, folder: &std::path::Path, saved_by: usize) ->
     for (step, ((samples, loss), (own, own_loss))) in expected.iter().zip(&found).enumerate() {
         assert_eq!(samples, own, "{from} to {to}, step {step}");
         let off = (loss - own_loss).abs();
-        assert!(off < 1e-4 * loss.abs(), "{from} to {to}: {loss} {own_loss}");
+        // Rounding is all that another number of ranks adds.
+        assert!(off < 1e-9 * loss.abs(), "{from} to {to}: {loss} {own_loss}");
     }
     Ok(())
 }
@@ -185,19 +193,19 @@ fn goes_on_as_expected(rank: Rank, folder: &std::path::Path, saved_by: usize) ->
 #[test]
 fn another_number_of_ranks_goes_on_with_the_same_samples_and_losses() {
     // Each number of ranks saves when it comes first and then loads what the others saved.
-    ranks(&[1, 2, 3, 2, 1], |rank| -> Result<()> {
+    ranks(&[2, 1, 3, 4, 2, 1], |rank| -> Result<()> {
         let shared = shared_folder(rank, "ranks");
         let own = shared.join(rank.world().to_string());
         if !own.join("expected.json").exists() {
             save_and_go_on(rank, &own)?;
         }
-        for saved_by in (1..=3).filter(|&other| other != rank.world()) {
+        for saved_by in (1..=4).filter(|&other| other != rank.world()) {
             let folder = shared.join(saved_by.to_string());
             if folder.join("expected.json").exists() {
                 goes_on_as_expected(rank, &folder, saved_by)?;
             }
         }
-        let done = rank.world() == 1 && shared.join("3").exists();
+        let done = rank.world() == 1 && shared.join("4").exists();
         if done && rank.index() == 0 {
             std::fs::remove_dir_all(&shared).unwrap();
         }

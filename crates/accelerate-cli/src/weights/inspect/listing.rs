@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use accelerate_formats::{
-    Checkpoint, CheckpointKind, DistributedCheckpoint, OffloadFolder, OpenOptions, TorchFile,
-    Weights, manifest::Manifest, source::TensorSource,
+    Checkpoint, CheckpointKind, DistributedCheckpoint, DistributedPart, OffloadFolder, OpenOptions,
+    TorchFile, Weights, manifest::Manifest, source::TensorSource,
 };
 use serde::Serialize;
 
@@ -126,6 +126,8 @@ impl Listing {
     fn of_distributed(checkpoint: &DistributedCheckpoint) -> Result<Self> {
         let mut listing = Self {
             tensors: checkpoint.tensors().map(Entry::of_sharded).collect(),
+            // Those with one place: PyTorch stores every name by itself, and says nothing of ties.
+            tied: ties(&DistributedPart::whole(checkpoint)),
             problem: problem(checkpoint.check_files().map_err(Into::into)),
             ..Self::default()
         };

@@ -12,7 +12,8 @@ use tch::{Kind, Tensor};
 use crate::Result;
 
 pub use bucket::GradientBucket;
-pub(super) use power_sgd::Counters;
+pub(crate) use power_sgd::Memory;
+pub(super) use power_sgd::SharedMemory;
 pub use power_sgd::{CompressionStats, PowerSgdOptions};
 use power_sgd::{Layout, PowerSgd};
 
@@ -32,6 +33,9 @@ pub enum CommHook {
     /// As bfloat16.
     Bf16,
     /// Each large enough gradient as the product of two thin matrices.
+    ///
+    /// What it remembers from step to step belongs to what
+    /// [`Accelerator::save_state`](crate::Accelerator::save_state) saves, on each rank.
     PowerSgd(PowerSgdOptions),
     /// Each bucket, as one square matrix, as the product of two thin matrices. Faster and
     /// much less exact than [`PowerSgd`](Self::PowerSgd).
@@ -120,7 +124,7 @@ impl PartialEq for CustomHook {
 /// What runs for each bucket.
 type Run = Box<dyn FnMut(&GradientBucket<'_>) -> Result<Future, BoxError> + Send>;
 
-/// Lets a reducer send its buckets this way; answers where compression is counted.
+/// Lets a reducer send its buckets this way; answers what PowerSGD remembers.
 ///
 /// # Collective
 /// Every rank of the group calls this: PowerSGD talks over a group of its own.
@@ -129,11 +133,11 @@ pub(super) fn install(
     group: &ProcessGroup,
     hook: &CommHook,
     wrapper: CommWrapper,
-) -> Result<Option<Arc<Counters>>> {
-    let mut counters = None;
+) -> Result<Option<SharedMemory>> {
+    let mut memory = None;
     let mut power_sgd = |options: &PowerSgdOptions, layout| -> Result<Run> {
-        let mut hook = PowerSgd::new(group, *options, layout)?;
-        counters = Some(hook.counters());
+        let hook = PowerSgd::new(group, *options, layout)?;
+        memory = Some(hook.memory());
         Ok(Box::new(move |bucket| hook.run(bucket)))
     };
     let ranks = group.clone();
@@ -154,7 +158,7 @@ pub(super) fn install(
         CommWrapper::Bf16 => wrapped(run, Kind::BFloat16),
     };
     reducer.set_hook(move |bucket| run(&GradientBucket::new(bucket)))?;
-    Ok(counters)
+    Ok(memory)
 }
 
 /// The hook works on a copy in another precision; the result goes back into the buffer.

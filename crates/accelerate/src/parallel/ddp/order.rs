@@ -1,8 +1,9 @@
 //! The order in which gradients came first, by which the buckets of the reducer are arranged.
 //!
 //! c10d arranges its buckets anew behind the first pass, in the order in which gradients came in it.
-//! From three ranks on the last bit of a sum over ranks depends on the place in a bucket. So a
-//! program that goes on from a checkpoint arranges them, before its first pass, as they were.
+//! From three ranks on the last bit of a sum over ranks depends on the place in a bucket, and what
+//! PowerSGD remembers belongs to places in buckets. So a program that goes on from a checkpoint
+//! arranges them, before its first pass, as they were.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use tch::{Kind, Tensor};
 
 use super::DataParallel;
 use crate::Result;
-use crate::parallel::comm_hook::{CommHook, CommWrapper};
+use crate::parallel::comm_hook::CommHook;
 
 /// What is known of the order.
 #[derive(Debug, Default)]
@@ -28,13 +29,22 @@ pub(super) enum Order {
 type Noted = Arc<Mutex<Vec<usize>>>;
 
 impl DataParallel {
-    /// Whether buckets are arranged by the order at all.
+    /// Whether buckets are arranged by an order that is known, and can be arranged without values:
+    /// a function of the program's own would not expect to be called then.
     fn has_order(&self) -> bool {
         let kwargs = &self.kwargs;
         !kwargs.find_unused_parameters
             && !kwargs.static_graph
-            && kwargs.comm_hook == CommHook::No
-            && kwargs.comm_wrapper == CommWrapper::No
+            && !matches!(kwargs.comm_hook, CommHook::Custom(_))
+    }
+
+    /// Whether buckets are, or will be behind the pass that is next, as those of a model whose
+    /// [`gradient_order`](Self::gradient_order) was `order`.
+    pub(super) fn is_arranged_by(&self, order: &[usize]) -> bool {
+        let kwargs = &self.kwargs;
+        // These buckets are never arranged anew.
+        let stay = kwargs.find_unused_parameters && !kwargs.static_graph;
+        stay || self.gradient_order().is_some_and(|own| own == order)
     }
 
     /// Before a pass that exchanges gradients: notes the order, if it is the first one.

@@ -1,22 +1,17 @@
-use std::collections::HashMap;
-
 use accelerate_torch::{ProcessGroup, ReduceOp, Work};
 use tch::Tensor;
 
-use super::PowerSgdOptions;
 use super::orthogonalize::orthogonalize;
 use super::plan::{Batch, Plan};
-use crate::Result;
+use super::{PowerSgdOptions, SharedMemory};
+use crate::{Error, Result};
 
 /// Averages buckets over ranks through products of thin matrices, one bucket at a time.
 pub(super) struct Compressor {
     options: PowerSgdOptions,
     group: ProcessGroup,
     ranks: i64,
-    /// What compression lost of each bucket in the last step.
-    errors: HashMap<usize, Tensor>,
-    /// The right thin matrices of each bucket, one after the other.
-    rights: HashMap<usize, Tensor>,
+    memory: SharedMemory,
 }
 
 /// One batch of matrices and what its product is made of.
@@ -31,19 +26,18 @@ struct Product<'a> {
 }
 
 impl Compressor {
-    pub(super) fn new(options: PowerSgdOptions, group: ProcessGroup) -> Self {
+    pub(super) fn new(options: PowerSgdOptions, group: ProcessGroup, memory: SharedMemory) -> Self {
         Self {
             options,
             ranks: i64::try_from(group.size()).unwrap_or(i64::MAX),
             group,
-            errors: HashMap::new(),
-            rights: HashMap::new(),
+            memory,
         }
     }
 
     /// Puts the average into the plan's buffer. `drawn` are the first right matrices;
     /// without them those of the last step are used again.
-    pub(super) fn average(&mut self, plan: &Plan, drawn: Option<&[Tensor]>) -> Result<()> {
+    pub(super) fn average(&self, plan: &Plan, drawn: Option<&[Tensor]>) -> Result<()> {
         let wanted = self.add_last_error(plan)?;
         let rest = self.send_rest(&plan.rest)?;
         if !plan.batches.is_empty() {
@@ -51,7 +45,8 @@ impl Compressor {
         }
         self.receive_rest(rest, &plan.rest)?;
         if let Some(wanted) = wanted {
-            self.errors.insert(plan.bucket, wanted.f_sub(&plan.values)?);
+            let lost = wanted.f_sub(&plan.values)?;
+            self.memory.lock().errors.insert(plan.bucket, lost);
         }
         let length = plan.buffer.size().iter().product();
         let mut buffer = plan.buffer.shallow_clone();
@@ -67,7 +62,7 @@ impl Compressor {
             return Ok(None);
         }
         let mut values = plan.values.shallow_clone();
-        if let Some(error) = self.errors.get(&plan.bucket) {
+        if let Some(error) = self.memory.lock().errors.get(&plan.bucket) {
             let _ = values.f_add_(error)?;
         }
         Ok(Some(values.f_detach_copy()?))
@@ -103,7 +98,7 @@ impl Compressor {
         Ok(())
     }
 
-    fn average_matrices(&mut self, plan: &Plan, drawn: Option<&[Tensor]>) -> Result<()> {
+    fn average_matrices(&self, plan: &Plan, drawn: Option<&[Tensor]>) -> Result<()> {
         let options = (plan.values.f_kind()?, plan.values.device());
         let lengths = |shape: fn(&Batch) -> [i64; 3]| -> i64 {
             plan.batches
@@ -112,9 +107,11 @@ impl Compressor {
                 .sum()
         };
         let lefts = Tensor::f_empty([lengths(Batch::left)], options)?;
-        let mut rights = match (drawn, self.rights.remove(&plan.bucket)) {
+        let last = self.memory.lock().rights.remove(&plan.bucket);
+        let mut rights = match (drawn, last) {
             (None, Some(last)) => last,
-            _ => Tensor::f_empty([lengths(Batch::right)], options)?,
+            (Some(_), _) => Tensor::f_empty([lengths(Batch::right)], options)?,
+            (None, None) => return Err(lost_matrices(plan.bucket)),
         };
         let products = products(&plan.batches, &lefts, &rights)?;
         for (number, one) in products.iter().enumerate() {
@@ -136,9 +133,20 @@ impl Compressor {
             one.multiply()?;
         }
         if self.options.warm_start {
-            self.rights.insert(plan.bucket, rights);
+            self.memory.lock().rights.insert(plan.bucket, rights);
         }
         Ok(())
+    }
+}
+
+/// A step before this one failed in its middle, or a saved state lacks a part.
+fn lost_matrices(bucket: usize) -> Error {
+    Error::StateMismatch {
+        target: "PowerSGD",
+        problems: vec![format!(
+            "bucket {bucket} began in an earlier step, but its thin matrices are gone; \
+             load a checkpoint or prepare the model anew"
+        )],
     }
 }
 

@@ -4,6 +4,7 @@
 ///
 /// # Source
 /// `numpy.random.RandomState(seed).randint`.
+#[derive(Debug)]
 pub(super) struct LegacyRandom {
     state: [u32; SIZE],
     next: usize,
@@ -26,6 +27,23 @@ impl LegacyRandom {
             *place = word;
         }
         Self { state, next: SIZE }
+    }
+
+    /// Everything that decides which numbers come: the words, and the place of the next one.
+    pub(super) fn words(&self) -> Vec<i64> {
+        let words = self.state.iter().map(|&word| i64::from(word));
+        words.chain([self.next as i64]).collect()
+    }
+
+    /// The generator whose [`words`](Self::words) these are.
+    pub(super) fn from_words(words: &[i64]) -> Option<Self> {
+        let (&next, words) = words.split_last()?;
+        let words = words.iter().map(|&word| u32::try_from(word).ok());
+        let words: Vec<u32> = words.collect::<Option<_>>()?;
+        Some(Self {
+            state: words.try_into().ok()?,
+            next: usize::try_from(next).ok().filter(|&next| next <= SIZE)?,
+        })
     }
 
     /// A number below 1,000,000,000: 30 bits of a word, the first that is small enough.
@@ -84,5 +102,27 @@ mod tests {
         let mut random = LegacyRandom::new(12_345);
         let drawn: Vec<u32> = (0..700).map(|_| random.below_a_billion()).collect();
         assert_eq!([drawn[0], drawn[699]], [771_445_218, 982_236_790]);
+    }
+    #[test]
+    fn a_generator_goes_on_from_its_words() {
+        for drawn in [0, 5, 623, 624, 700] {
+            let mut random = LegacyRandom::new(9);
+            for _ in 0..drawn {
+                random.word();
+            }
+            let mut again = LegacyRandom::from_words(&random.words()).unwrap();
+            for _ in 0..700 {
+                assert_eq!(again.word(), random.word());
+            }
+        }
+        let words = LegacyRandom::new(9).words();
+        assert!(LegacyRandom::from_words(&words[1..]).is_none());
+        assert!(LegacyRandom::from_words(&[]).is_none());
+        let mut wrong = words.clone();
+        wrong[3] = -1;
+        assert!(LegacyRandom::from_words(&wrong).is_none());
+        let mut wrong = words;
+        wrong[SIZE] = 625;
+        assert!(LegacyRandom::from_words(&wrong).is_none());
     }
 }

@@ -2,13 +2,11 @@
 
 mod compressor;
 mod legacy_random;
+mod memory;
 mod options;
 mod orthogonalize;
 mod plan;
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use accelerate_torch::{BoxError, Future, Generator, ProcessGroup, Promise, promise};
@@ -18,7 +16,8 @@ use super::{GradientBucket, average};
 use crate::{Error, Result};
 
 use compressor::Compressor;
-use legacy_random::LegacyRandom;
+pub(crate) use memory::Memory;
+pub(in crate::parallel) use memory::SharedMemory;
 pub use options::PowerSgdOptions;
 pub(super) use plan::Layout;
 use plan::{Batch, Plan};
@@ -37,15 +36,8 @@ pub(super) struct PowerSgd {
     options: PowerSgdOptions,
     layout: Layout,
     group: ProcessGroup,
-    random: LegacyRandom,
-    /// The number of backward passes whose last bucket came.
-    iteration: u64,
-    /// Buckets that have thin matrices of the step before.
-    started: HashSet<usize>,
+    memory: SharedMemory,
     tasks: Sender<Task>,
-    counters: Arc<Counters>,
-    /// From which pass on the log says again how much is saved.
-    next_report: u64,
 }
 
 /// A bucket on its way to the thread that averages it.
@@ -75,22 +67,6 @@ impl CompressionStats {
     }
 }
 
-/// The running [`CompressionStats`].
-#[derive(Debug, Default)]
-pub(in crate::parallel) struct Counters {
-    before: AtomicU64,
-    after: AtomicU64,
-}
-
-impl Counters {
-    pub(in crate::parallel) fn stats(&self) -> CompressionStats {
-        CompressionStats {
-            numel_before_compression: self.before.load(Ordering::Relaxed),
-            numel_after_compression: self.after.load(Ordering::Relaxed),
-        }
-    }
-}
-
 impl PowerSgd {
     pub(super) fn new(
         group: &ProcessGroup,
@@ -101,10 +77,12 @@ impl PowerSgd {
         let own = group
             .subgroup(group.global_ranks())?
             .unwrap_or_else(|| group.clone());
+        let memory = SharedMemory::new(options, layout);
+        let compressor = Compressor::new(options, own, memory.clone());
         let (tasks, received) = channel();
         std::thread::Builder::new()
             .name("power-sgd".to_owned())
-            .spawn(move || serve(Compressor::new(options, own), &received))
+            .spawn(move || serve(&compressor, &received))
             .map_err(|source| Error::ThreadStart {
                 purpose: "averages compressed gradients",
                 source,
@@ -113,38 +91,30 @@ impl PowerSgd {
             options,
             layout,
             group: group.clone(),
-            random: LegacyRandom::new(options.random_seed),
-            iteration: 0,
-            started: HashSet::new(),
+            memory,
             tasks,
-            counters: Arc::default(),
-            next_report: 0,
         })
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
+    pub(super) fn memory(&self) -> SharedMemory {
+        self.memory.clone()
     }
 
     /// Averages a bucket over ranks, later.
-    pub(super) fn run(&mut self, bucket: &GradientBucket<'_>) -> Result<Future, BoxError> {
-        let future = if self.iteration < self.options.start_power_sgd_iter {
+    pub(super) fn run(&self, bucket: &GradientBucket<'_>) -> Result<Future, BoxError> {
+        let iteration = self.memory.lock().iteration;
+        let future = if iteration < self.options.start_power_sgd_iter {
             average(&self.group, &bucket.buffer()?)?
         } else {
             self.compress(bucket)?
         };
-        self.iteration += u64::from(bucket.is_last());
+        self.memory.lock().iteration += u64::from(bucket.is_last());
         Ok(future)
     }
 
-    fn compress(&mut self, bucket: &GradientBucket<'_>) -> Result<Future, BoxError> {
+    fn compress(&self, bucket: &GradientBucket<'_>) -> Result<Future, BoxError> {
         let plan = Plan::new(bucket, &self.options, self.layout)?;
-        let (before, after) = plan.sizes;
-        self.counters.before.fetch_add(before, Ordering::Relaxed);
-        self.counters.after.fetch_add(after, Ordering::Relaxed);
-        if bucket.is_last() {
-            self.report();
-        }
+        self.count(plan.sizes, bucket.is_last());
         let drawn = self.draw(&plan)?;
         let (promise, future) = promise(Some(&plan.buffer))?;
         let task = Task {
@@ -159,12 +129,15 @@ impl PowerSgd {
     }
 
     /// Random right matrices, where none of the step before are to be used.
-    fn draw(&mut self, plan: &Plan) -> Result<Option<Vec<Tensor>>> {
-        if self.options.warm_start && !self.started.insert(plan.bucket) {
-            return Ok(None);
-        }
+    fn draw(&self, plan: &Plan) -> Result<Option<Vec<Tensor>>> {
+        let seed = {
+            let mut memory = self.memory.lock();
+            if self.options.warm_start && !memory.started.insert(plan.bucket) {
+                return Ok(None);
+            }
+            u64::from(memory.random.below_a_billion())
+        };
         let kind = plan.values.f_kind()?;
-        let seed = u64::from(self.random.below_a_billion());
         let shapes = plan.batches.iter().map(Batch::right);
         // The numbers must not depend on what else a rank drew, nor change what it draws next.
         let generator = Generator::default_cpu()?;
@@ -177,15 +150,21 @@ impl PowerSgd {
         Ok(Some(drawn?))
     }
 
-    fn report(&mut self) {
-        if self.iteration < self.next_report {
+    /// Counts what a bucket saves, and tells from time to time.
+    fn count(&self, (before, after): (u64, u64), is_last: bool) {
+        let mut memory = self.memory.lock();
+        memory.stats.numel_before_compression += before;
+        memory.stats.numel_after_compression += after;
+        let iteration = memory.iteration;
+        if !is_last || iteration < memory.next_report {
             return;
         }
         let every = self.options.compression_stats_logging_frequency.get();
-        self.next_report = self.iteration.saturating_add(every);
-        let stats = self.counters.stats();
+        memory.next_report = iteration.saturating_add(every);
+        let stats = memory.stats;
+        drop(memory);
         tracing::info!(
-            step = self.iteration,
+            step = iteration,
             before = stats.numel_before_compression,
             after = stats.numel_after_compression,
             rate = stats.rate(),
@@ -195,7 +174,7 @@ impl PowerSgd {
 }
 
 /// Averages buckets in the order in which they come, until the model is gone.
-fn serve(mut compressor: Compressor, tasks: &Receiver<Task>) {
+fn serve(compressor: &Compressor, tasks: &Receiver<Task>) {
     for task in tasks {
         let done = tch::no_grad(|| compressor.average(&task.plan, task.drawn.as_deref()));
         let told = match done {
