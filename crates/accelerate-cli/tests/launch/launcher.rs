@@ -164,9 +164,11 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > DEADLINE {
-                panic!("waited in vain for the launcher to end\n{}", self.state());
-            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "waited in vain for the launcher to end\n{}",
+                self.state()
+            );
             thread::sleep(Duration::from_millis(5));
         };
         let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();

@@ -81,6 +81,9 @@ fn remove(rank: Rank, folder: &Path) {
     }
 }
 
+/// Makes a way to train with a hook.
+type Hooked = fn() -> DistributedDataParallelKwargs;
+
 #[test]
 fn a_job_with_compressed_gradients_takes_the_same_steps() {
     ranks(&[2, 3], |rank| -> Result<()> {
@@ -175,7 +178,7 @@ fn a_hook_that_cannot_go_on_begins_anew_and_says_why() {
         job.train(4)?;
         job.accelerator.save_state(None)?;
         drop(job);
-        let others: [(fn() -> DistributedDataParallelKwargs, &str); 3] = [
+        let others: [(Hooked, &str); 3] = [
             (of_rank_two, "matrix_approximation_rank"),
             (in_other_buckets, "bucket_cap_mb"),
             (with_a_static_graph, "arranged otherwise"),
