@@ -109,7 +109,12 @@ fn a_model_is_trained_and_continues_prompts_alike_on_one_process_and_two() {
     let model = place.path("alone");
     assert_eq!(
         Workplace::files(&model),
-        ["config.json", "model.safetensors", "tokenizer.json"]
+        [
+            "config.json",
+            "generation_config.json",
+            "model.safetensors",
+            "tokenizer.json",
+        ]
     );
     let (one, two) = (infer(&place, 1, &model), infer(&place, 2, &model));
     let texts = |output: &str| {

@@ -72,7 +72,12 @@ fn it_learns_evaluates_and_saves_a_model() {
     assert!(epochs.iter().all(|epoch| epoch[3] == 21.0), "{epochs:?}");
     assert_eq!(done.stdout.matches("` -> `").count(), 4, "{done:#?}");
     assert!(fs::read_to_string(&curves).unwrap().contains("exact match"));
-    let files = ["config.json", "model.safetensors", "tokenizer.json"];
+    let files = [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ];
     assert_eq!(Workplace::files(&place.output()), files);
 }
 

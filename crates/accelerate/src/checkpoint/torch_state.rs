@@ -147,17 +147,21 @@ fn numbered(name: &str) -> Option<(&str, u32, &str)> {
 fn group_in_torch(settings: Dict, first: usize) -> (Dict, usize) {
     let count = settings.get("parameters").and_then(Value::as_usize);
     let end = first + count.unwrap_or(0);
-    let both = BETAS.1.map(|name| settings.get(name).cloned());
+    // One alone, as Adafactor has it, keeps its name.
+    let both = match BETAS.1.map(|name| settings.get(name).cloned()) {
+        [Some(first), Some(second)] => Some(vec![first, second]),
+        _ => None,
+    };
     let mut group = Dict::new();
     for (name, value) in settings {
         match name.as_str() {
             Some("parameters") => {}
-            Some(name) if BETAS.1.contains(&name) => {}
+            Some(name) if both.is_some() && BETAS.1.contains(&name) => {}
             _ => group.push(name, value),
         }
     }
-    if let [Some(first), Some(second)] = both {
-        group.push(BETAS.0, Value::Tuple(vec![first, second]));
+    if let Some(both) = both {
+        group.push(BETAS.0, Value::Tuple(both));
     }
     let parameters: Vec<Value> = (first..end)
         .map(|number| Value::Int(number as i128))
