@@ -153,7 +153,8 @@ impl ParallelPlan {
         };
         placed.add(master, sizes.kept);
         placed.add(&offload.optimizer_state, away(sizes.optimizer));
-        placed.add(&Storage::Device, sizes.optimizer - away(sizes.optimizer));
+        let rest = sizes.optimizer.saturating_sub(away(sizes.optimizer));
+        placed.add(&Storage::Device, rest);
         placed
     }
 
