@@ -7,7 +7,6 @@
 //! gives a [`DeepSpeedJob`]: the plan, the sizes of batches, and who provides optimizer and schedule.
 
 mod ambiguity;
-mod base64;
 mod batch;
 mod compile;
 mod config;

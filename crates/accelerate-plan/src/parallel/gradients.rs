@@ -104,6 +104,7 @@ impl fmt::Display for Accumulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ByProgram => f.pad("as the program says"),
+            Self::Steps(NonZeroU32::MIN) => f.pad("over one batch"),
             Self::Steps(steps) => write!(f, "over {steps} batches"),
         }
     }

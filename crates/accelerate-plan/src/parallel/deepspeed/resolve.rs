@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::{
+    Engine as _,
+    engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD},
+};
 use indexmap::IndexMap;
 
 use super::{
     ConfigSource, DeepSpeedConfig, DeepSpeedSettings,
     ambiguity::PAIRS,
-    base64,
     document::{Document, flag, whole},
     schema,
 };
@@ -211,7 +214,8 @@ fn read_text(text: &str, origin: &Origin) -> Result<(PathBuf, Node)> {
     if text.trim_start().starts_with('{') {
         return parse(PathBuf::from(format!("<{origin}>")), text);
     }
-    let decoded = base64::decode(text).and_then(|bytes| String::from_utf8(bytes).ok());
+    let bytes = URL_SAFE.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text));
+    let decoded = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
     if let Some(decoded) = decoded.filter(|decoded| decoded.trim_start().starts_with('{')) {
         return parse(PathBuf::from(format!("<{origin}>")), &decoded);
     }
@@ -303,18 +307,14 @@ fn fill_precision(document: &mut Document, precision: &Sourced<MixedPrecision>) 
     ];
     let origin = &precision.origin;
     for (section, is_wanted) in wants {
-        if document.has(section) {
-            let key = format!("{section}.enabled");
-            if document.is_auto(&key) {
-                document.set(&key, Value::Bool(is_wanted), origin.clone());
-            }
-            continue;
+        let key = format!("{section}.enabled");
+        let is_new = !document.has(section);
+        if is_new || document.is_auto(&key) {
+            document.set(&key, Value::Bool(is_wanted), origin.clone());
         }
-        let mut entries = IndexMap::from([("enabled".to_owned(), Value::Bool(is_wanted))]);
-        if is_wanted && section == "fp16" {
-            entries.insert("auto_cast".to_owned(), Value::Bool(true));
+        if is_new && is_wanted && section == "fp16" {
+            document.set("fp16.auto_cast", Value::Bool(true), origin.clone());
         }
-        document.set(section, Value::Map(entries), origin.clone());
     }
     let is_on = |key: &str| document.get(key).and_then(flag) == Some(true);
     match is_on("fp16.enabled") && is_on("bf16.enabled") {

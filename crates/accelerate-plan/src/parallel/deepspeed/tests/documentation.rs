@@ -9,7 +9,7 @@ use crate::{
         Accumulation, AfterForward, Cast, Clipping, Construction, Dialect, FloatType, LossScaling,
         Mesh, Quantised, ScaleRule, Sharded, ShardingSettings, Storage,
     },
-    settings::{ConfigFile, Layer, Settings},
+    settings::{self, AnyKey, ConfigFile, Layer, Settings},
 };
 
 const STAGE_2: &str = r#"{
@@ -301,7 +301,7 @@ fn launch(yaml: &str) -> (Settings, JobFacts) {
     let raw = RawFile::parse("ds.yaml", yaml).unwrap();
     let settings = Settings::resolve([ConfigFile::of(raw).unwrap().layer]);
     let facts = JobFacts {
-        mixed_precision: settings.sourced(&crate::settings::MIXED_PRECISION).unwrap(),
+        mixed_precision: settings.sourced(&settings::MIXED_PRECISION).unwrap(),
         ..job(2)
     };
     (settings, facts)
@@ -367,7 +367,7 @@ precision    parameters float16, reduction float16, buffers float16, kept in flo
 loading      each rank reads weights, rank 0 sends its values
 saved        a folder as DeepSpeed writes it
 clipped      to the global norm 1  (ds.yaml:4)
-accumulated  over 1 batches  (ds.yaml:3)
+accumulated  over one batch  (ds.yaml:3)
 note         `zero3_init_flag` means something in stage 3 only: it is off in stage 2
 found out when a model is prepared: train_batch_size, train_micro_batch_size_per_gpu"
     );
@@ -509,14 +509,15 @@ fn scenario_2_prints_what_the_documentation_prints() {
 #[test]
 fn scenario_3_takes_flags_where_the_file_says_auto() {
     let mut flags = Layer::default();
-    for (key, text) in [
-        (&crate::settings::ZERO_STAGE as &dyn crate::settings::AnyKey, "3"),
-        (&crate::settings::GRADIENT_ACCUMULATION_STEPS, "5"),
-        (&crate::settings::GRADIENT_CLIPPING, "1.0"),
-        (&crate::settings::OFFLOAD_PARAM_DEVICE, "cpu"),
-        (&crate::settings::OFFLOAD_OPTIMIZER_DEVICE, "nvme"),
-        (&crate::settings::ZERO3_SAVE_16BIT_MODEL, "true"),
-    ] {
+    let given: [(&dyn AnyKey, &str); 6] = [
+        (&settings::ZERO_STAGE, "3"),
+        (&settings::GRADIENT_ACCUMULATION_STEPS, "5"),
+        (&settings::GRADIENT_CLIPPING, "1.0"),
+        (&settings::OFFLOAD_PARAM_DEVICE, "cpu"),
+        (&settings::OFFLOAD_OPTIMIZER_DEVICE, "nvme"),
+        (&settings::ZERO3_SAVE_16BIT_MODEL, "true"),
+    ];
+    for (key, text) in given {
         let origin = Origin::Flag(format!("--{}", key.entry().name));
         flags.give(key, &text.into(), origin).unwrap();
     }

@@ -136,10 +136,10 @@ fn a_preview_says_what_is_open() {
 
 #[test]
 fn a_flag_may_say_what_the_file_leaves_out_but_not_something_else() {
-    let flag = |text: &str, steps_| {
+    let flag = |text: &str, count| {
         let mut settings = json(text);
         settings.gradient_accumulation_steps = Sourced {
-            value: Auto::Exactly(steps(steps_)),
+            value: Auto::Exactly(steps(count)),
             origin: Origin::Flag("--gradient_accumulation_steps".to_owned()),
         };
         settings.resolve(&precision(MixedPrecision::No))
