@@ -265,7 +265,7 @@ impl Check<'_> {
                 Some(known) => self.value(&full, value, known)?,
                 None => {
                     let names = known.iter().map(|known| known.name);
-                    let mut unknown = UnknownKey::new(name.as_ref(), key.line, names);
+                    let mut unknown = UnknownKey::new(&*name, key.line, names);
                     unknown.key = full;
                     self.unknown.push(unknown);
                 }
