@@ -97,8 +97,17 @@ impl DeepSpeedConfig {
             OptimizerRole::Config => NamedOptimizer::of(document, config.stage)?,
             _ => None,
         };
+        let mut plan = plan(&config, job)?;
+        let asked = u64::from(facts.accumulation.get());
+        if batch.accumulation.value != asked {
+            plan.notes.push(format!(
+                "gradients are added up over {} batches ({}), not over {asked} as the accelerator \
+                 was told",
+                batch.accumulation.value, batch.accumulation.origin
+            ));
+        }
         Ok(DeepSpeedJob {
-            plan: plan(&config, job)?,
+            plan,
             batch,
             roles,
             optimizer,

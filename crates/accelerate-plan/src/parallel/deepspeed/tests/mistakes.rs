@@ -305,3 +305,62 @@ fn ms_amp_and_experts_come_from_the_plugin() {
     let error = settings.resolve(&precision(MixedPrecision::Fp8)).unwrap_err();
     assert!(error.to_string().contains("0, 1 or 2 with MS-AMP"), "{error}");
 }
+
+/// Every key of the specification, each with its default, and the plan that the defaults make.
+#[test]
+fn every_key_of_the_specification_is_known() {
+    let text = r#"{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 16,
+        "gradient_accumulation_steps": 1, "gradient_clipping": 1.0, "prescale_gradients": false,
+        "gradient_predivide_factor": 1.0, "communication_data_type": null,
+        "sparse_gradients": false, "wall_clock_breakdown": false, "memory_breakdown": false,
+        "dump_state": false, "data_types": {"grad_accum_dtype": null},
+        "zero_allow_untested_optimizer": false, "zero_force_ds_cpu_optimizer": true,
+        "checkpoint": {"tag_validation": "Warn", "load_universal": false,
+            "use_node_local_storage": false},
+        "fp16": {"enabled": false, "auto_cast": false, "loss_scale": 0, "initial_scale_power": 16,
+            "loss_scale_window": 1000, "hysteresis": 2, "consecutive_hysteresis": false,
+            "min_loss_scale": 1},
+        "bf16": {"enabled": false},
+        "aio": {"block_size": 1048576, "queue_depth": 8, "single_submit": false,
+            "overlap_events": true, "intra_op_parallelism": 1},
+        "zero_optimization": {"stage": 3, "contiguous_gradients": true, "reduce_scatter": true,
+            "reduce_bucket_size": 5e8, "allgather_partitions": true, "allgather_bucket_size": 5e8,
+            "overlap_comm": true, "load_from_fp32_weights": true, "round_robin_gradients": false,
+            "ignore_unused_parameters": true, "sub_group_size": 1e9,
+            "stage3_prefetch_bucket_size": 5e7, "stage3_param_persistence_threshold": 1e5,
+            "stage3_model_persistence_threshold": 9223372036854775807,
+            "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 1e9,
+            "stage3_gather_16bit_weights_on_model_save": false, "zero_hpz_partition_size": 1,
+            "zero_quantized_weights": false, "zero_quantized_nontrainable_weights": false,
+            "zero_quantized_gradients": false, "elastic_checkpoint": false,
+            "memory_efficient_linear": true,
+            "offload_param": {"device": "none", "nvme_path": null, "buffer_count": 5,
+                "buffer_size": 1e8, "max_in_cpu": 1e9, "pin_memory": true},
+            "offload_optimizer": {"device": "none", "nvme_path": null, "buffer_count": 4,
+                "pin_memory": true, "pipeline_read": false, "pipeline_write": false,
+                "fast_init": false, "ratio": 1.0}}}"#;
+    let config = resolved(text);
+    assert_eq!(config.notes(), [] as [&str; 0]);
+    let facts = PrepareFacts {
+        accumulation: steps(1),
+        ..own()
+    };
+    let whole = config.prepare(&job(2), &facts).unwrap().plan;
+    let plain = r#"{"zero_optimization": {"stage": 3}}"#;
+    let mut plain = resolved(plain).prepare(&job(2), &facts).unwrap().plan;
+    plain.origins = whole.origins.clone();
+    assert_eq!(whole, plain);
+}
+
+#[test]
+fn a_config_that_accumulates_otherwise_than_the_accelerator_says_so() {
+    let text = r#"{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 2}"#;
+    let plan = plan_of(text, 2).unwrap();
+    assert_eq!(
+        plan.notes,
+        [
+            "gradients are added up over 2 batches (<the program>:1), not over 4 as the accelerator \
+             was told"
+        ]
+    );
+}
