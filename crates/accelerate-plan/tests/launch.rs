@@ -611,9 +611,8 @@ fn every_flag_about_sharding_reaches_the_processes() {
         "deepspeed_multinode_launcher",
     ];
     for name in documented {
-        let is_it = |entry: &settings::KeyEntry| {
-            entry.name == name || entry.aliases.contains(&name)
-        };
+        let is_it =
+            |entry: &settings::KeyEntry| entry.name == name || entry.aliases.contains(&name);
         let key = settings::TABLE.iter().find(|key| is_it(key.entry()));
         let key = *key.unwrap_or_else(|| panic!("no setting `{name}`"));
         let text = sample(key);
@@ -632,6 +631,10 @@ fn every_flag_about_sharding_reaches_the_processes() {
         let read = Layer::from_env(&env).unwrap();
         let given = layer.get(key.entry().name).unwrap();
         let read = read.get(key.entry().name);
-        assert_eq!(read.map(|read| &read.value), Some(&given.value), "{variable}");
+        assert_eq!(
+            read.map(|read| &read.value),
+            Some(&given.value),
+            "{variable}"
+        );
     }
 }

@@ -35,9 +35,7 @@ fn facts(resolved: &Resolved) -> Option<JobFacts> {
     let local_world_size = resolved.way.plan().nodes.local();
     let world_size = match &resolved.way {
         Way::Here { plan, .. } => plan.world_size(),
-        Way::Machines(machines) => {
-            local_world_size.saturating_mul(machines.request().num_nodes)
-        }
+        Way::Machines(machines) => local_world_size.saturating_mul(machines.request().num_nodes),
         Way::Through { .. } => return None,
     };
     let precision = resolved.settings.sourced(&MIXED_PRECISION);

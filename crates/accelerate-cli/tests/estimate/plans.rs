@@ -117,10 +117,15 @@ fn the_plan_of_a_config_file_is_shown_with_its_bytes() {
     assert_eq!(plan["optimizer_bytes"], 2 * all);
     assert_eq!(plan["device_bytes"], (rest + 2 * layer) * 2 + buffers);
     assert_eq!(plan["cpu_bytes"], 4 * all);
-    let text = folder.run(&["config.json", "--config_file", "job.yaml"]).out;
+    let text = folder
+        .run(&["config.json", "--config_file", "job.yaml"])
+        .out;
     assert!(text.contains("Plan of `job.yaml`:\n  told as "), "{text}");
     assert!(text.contains("(job.yaml:5)"), "{text}");
-    assert!(text.contains("On each of its 4 processes: weights "), "{text}");
+    assert!(
+        text.contains("On each of its 4 processes: weights "),
+        "{text}"
+    );
 
     folder.write("plain.yaml", "distributed_type: MULTI_CPU\n");
     let ended = folder.run(&["config.json", "--config_file", "plain.yaml"]);

@@ -172,7 +172,13 @@ fn a_dry_run_shows_the_plan_that_the_processes_will_make() {
     let done = run(&["--use_fsdp", "--fsdp_sharding_strategy", "2"]);
     done.assert_code(0).assert_prints("plan:\n  told as ");
     done.assert_prints("optimizer state, gradients  (flag `--fsdp_sharding_strategy`)\n");
-    let done = run(&["--use_deepspeed", "--zero_stage", "3", "--offload_param_device", "cpu"]);
+    let done = run(&[
+        "--use_deepspeed",
+        "--zero_stage",
+        "3",
+        "--offload_param_device",
+        "cpu",
+    ]);
     done.assert_prints("in pinned CPU memory  (flag `--offload_param_device`)\n");
     done.assert_prints("found out when a model is prepared: train_batch_size");
     folder.write("ds.json", "{\"zero_optimization\": {\"stag\": 3}}");

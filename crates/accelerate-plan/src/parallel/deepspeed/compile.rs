@@ -232,7 +232,9 @@ impl Compiler<'_> {
                 self.note(plan, Part::Prefetch, &key);
             }
         }
-        let is_quantised = self.document.flag(&self.zero("zero_quantized_weights"), false)?;
+        let is_quantised = self
+            .document
+            .flag(&self.zero("zero_quantized_weights"), false)?;
         if is_quantised {
             plan.weights = Quantised::Int8;
             let key = self.zero("zero_quantized_weights");
@@ -258,7 +260,10 @@ impl Compiler<'_> {
         let on_the_way = self.document.text("communication_data_type")?;
         plan.precision = Precision {
             parameters: Cast::To(float),
-            reduction: on_the_way.as_deref().and_then(float_named).map_or(Cast::To(float), Cast::To),
+            reduction: on_the_way
+                .as_deref()
+                .and_then(float_named)
+                .map_or(Cast::To(float), Cast::To),
             buffers: Cast::To(float),
             outputs: Cast::AsIs,
             inputs: match casts_inputs {
@@ -290,12 +295,16 @@ impl Compiler<'_> {
         let power = self.document.whole("fp16.initial_scale_power", 16)?;
         Ok(LossScaling::Dynamic(ScaleRule {
             initial_scale_power: u32::try_from(power).unwrap_or(u32::MAX),
-            window: self.document.whole("fp16.loss_scale_window", plain.window)?,
+            window: self
+                .document
+                .whole("fp16.loss_scale_window", plain.window)?,
             hysteresis: self.document.whole("fp16.hysteresis", plain.hysteresis)?,
             consecutive_hysteresis: self
                 .document
                 .flag("fp16.consecutive_hysteresis", plain.consecutive_hysteresis)?,
-            min_scale: self.document.number("fp16.min_loss_scale", plain.min_scale)?,
+            min_scale: self
+                .document
+                .number("fp16.min_loss_scale", plain.min_scale)?,
         }))
     }
 
@@ -303,9 +312,13 @@ impl Compiler<'_> {
         let is_prescaled = self.document.flag("prescale_gradients", false)?;
         let factor = self.document.number("gradient_predivide_factor", 1.0)?;
         if factor <= 0.0 {
-            return Err(self.document.refuse("gradient_predivide_factor", "a number above 0"));
+            return Err(self
+                .document
+                .refuse("gradient_predivide_factor", "a number above 0"));
         }
-        let is_quantised = self.document.flag(&self.zero("zero_quantized_gradients"), false)?;
+        let is_quantised = self
+            .document
+            .flag(&self.zero("zero_quantized_gradients"), false)?;
         plan.reduction = Reduction {
             average: match (is_prescaled, factor) {
                 (true, _) => Average::Before(plan.mesh.data_parallel().get() as f64),
@@ -337,7 +350,9 @@ impl Compiler<'_> {
             parameters: self.storage("zero_optimization.offload_param")?,
             gradients: optimizer.clone(),
             optimizer_state: optimizer,
-            optimizer_ratio: self.document.number(&self.zero("offload_optimizer.ratio"), 1.0)?,
+            optimizer_ratio: self
+                .document
+                .number(&self.zero("offload_optimizer.ratio"), 1.0)?,
             disk: DiskTraffic {
                 sub_group_size: self.whole("sub_group_size", traffic.sub_group_size)?,
                 param_buffers: self.whole("offload_param.buffer_count", traffic.param_buffers)?,
@@ -349,7 +364,9 @@ impl Compiler<'_> {
                 reads_ahead: both || self.flag_of("offload_optimizer.pipeline_read")?,
                 writes_behind: both || self.flag_of("offload_optimizer.pipeline_write")?,
                 block_bytes: self.document.whole("aio.block_size", traffic.block_bytes)?,
-                queue_depth: self.document.whole("aio.queue_depth", traffic.queue_depth)?,
+                queue_depth: self
+                    .document
+                    .whole("aio.queue_depth", traffic.queue_depth)?,
             },
         };
         let (param, state) = (

@@ -147,11 +147,7 @@ fn int(number: u64) -> Value {
     i64::try_from(number).map_or_else(|_| Value::Text(number.to_string()), Value::Int)
 }
 
-fn fill_batch(
-    document: &mut Document,
-    job: &JobFacts,
-    facts: &PrepareFacts,
-) -> Result<BatchSizes> {
+fn fill_batch(document: &mut Document, job: &JobFacts, facts: &PrepareFacts) -> Result<BatchSizes> {
     let is_silent = !document.has(TRAIN) && !document.has(MICRO);
     if document.is_auto(MICRO) || is_silent {
         let (size, how) = of_loaders(job, facts)?;
@@ -214,7 +210,10 @@ fn of_loaders(job: &JobFacts, facts: &PrepareFacts) -> Result<(u64, &'static str
     };
     match facts.split_batches {
         false => Ok((size, how)),
-        true => Ok((size / job.world_size.get() as u64, "batch size of the loaders / ranks")),
+        true => Ok((
+            size / job.world_size.get() as u64,
+            "batch size of the loaders / ranks",
+        )),
     }
 }
 
@@ -296,7 +295,12 @@ fn fill_scheduler(document: &mut Document, job: &JobFacts, facts: &PrepareFacts)
     let how = "the `DummyScheduler`";
     let key = |name: &str| format!("scheduler.params.{name}");
     fill(document, &key("warmup_min_lr"), Value::Int(0), how);
-    fill(document, &key("warmup_num_steps"), int(warmup_num_steps), how);
+    fill(
+        document,
+        &key("warmup_num_steps"),
+        int(warmup_num_steps),
+        how,
+    );
     let of_config = document.get("optimizer.params.lr").and_then(number);
     if let Some(lr) = of_config.or(facts.optimizer.lr()) {
         let how = "the learning rate of the optimizer";
@@ -316,8 +320,8 @@ fn unless_open(document: &Document, roles: Roles) -> Result<()> {
     let is_used = |key: &String| {
         let is_unused_optimizer =
             key.starts_with("optimizer.") && roles.optimizer == OptimizerRole::Nobody;
-        let is_unused_scheduler = key.starts_with("scheduler.")
-            && roles.scheduler == super::SchedulerRole::Nobody;
+        let is_unused_scheduler =
+            key.starts_with("scheduler.") && roles.scheduler == super::SchedulerRole::Nobody;
         !is_unused_optimizer && !is_unused_scheduler
     };
     let open = document.autos().into_iter().filter(is_used);

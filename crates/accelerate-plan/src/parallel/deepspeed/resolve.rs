@@ -54,7 +54,11 @@ impl DeepSpeedSettings {
         };
         self.fill_pairs(&mut document);
         fill_accumulation(&mut document);
-        document.set("steps_per_print", Value::Float(f64::INFINITY), Origin::Default);
+        document.set(
+            "steps_per_print",
+            Value::Float(f64::INFINITY),
+            Origin::Default,
+        );
         fill_precision(&mut document, precision)?;
         let stage = document.whole("zero_optimization.stage", 0)?;
         self.add_msamp(&mut document, stage)?;
@@ -106,7 +110,9 @@ impl DeepSpeedSettings {
         ] {
             self.say(&mut document, device);
             let is_nvme = |said: &Sourced<Value>| said.value == Value::from("nvme");
-            let path = path.as_ref().filter(|_| self.said(device).as_ref().is_some_and(is_nvme));
+            let path = path
+                .as_ref()
+                .filter(|_| self.said(device).as_ref().is_some_and(is_nvme));
             let (value, origin) = match path {
                 Some(path) => (path.value.clone().into(), path.origin.clone()),
                 None => (Value::Null, Origin::Default),
@@ -214,7 +220,9 @@ fn read_text(text: &str, origin: &Origin) -> Result<(PathBuf, Node)> {
     if text.trim_start().starts_with('{') {
         return parse(PathBuf::from(format!("<{origin}>")), text);
     }
-    let bytes = URL_SAFE.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text));
+    let bytes = URL_SAFE
+        .decode(text)
+        .or_else(|_| URL_SAFE_NO_PAD.decode(text));
     let decoded = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
     if let Some(decoded) = decoded.filter(|decoded| decoded.trim_start().starts_with('{')) {
         return parse(PathBuf::from(format!("<{origin}>")), &decoded);
@@ -241,7 +249,9 @@ fn read_file(path: &Path) -> Result<(PathBuf, Node)> {
 
 /// A file that is JSON but for a comma is YAML.
 fn forgiven(path: &Path, error: ConfigError) -> std::result::Result<RawFile, ConfigError> {
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
     if !matches!(error, ConfigError::Syntax { .. }) || !is_json {
         return Err(error);
     }

@@ -6,11 +6,10 @@ use super::{FsdpSettings, PrecisionPolicy};
 use crate::{
     MixedPrecision,
     parallel::{
-        AfterForward, Average, Cast, Dialect, FloatType, Ignored, InputCast, JobFacts,
-        Layout, Loading, LossScaling, Mesh, NoSync, Offload, ParallelPlan, Part, PlanError,
-        Precision, Prefetch, PrefetchLimit, Recompute, Sharded, SizeRule, StateDict, Storage,
-        WeightSource, WrapPolicy,
-        Construction, error::contradiction, plan::GATHERS,
+        AfterForward, Average, Cast, Construction, Dialect, FloatType, Ignored, InputCast,
+        JobFacts, Layout, Loading, LossScaling, Mesh, NoSync, Offload, ParallelPlan, Part,
+        PlanError, Precision, Prefetch, PrefetchLimit, Recompute, Sharded, SizeRule, StateDict,
+        Storage, WeightSource, WrapPolicy, error::contradiction, plan::GATHERS,
     },
     settings::{
         AutoWrapPolicy, BackwardPrefetch, FsdpVersion, Origin, ReshardAfterForward,
@@ -174,8 +173,14 @@ impl FsdpSettings {
             ));
         }
         // A launcher tells its processes a strategy whether anybody chose one or not.
-        let is_chosen = |origin: &Origin| origin.is_given() && !matches!(origin, Origin::Variable(_));
-        if !self.is_old() && self.strategy.as_ref().is_some_and(|given| is_chosen(&given.origin)) {
+        let is_chosen =
+            |origin: &Origin| origin.is_given() && !matches!(origin, Origin::Variable(_));
+        if !self.is_old()
+            && self
+                .strategy
+                .as_ref()
+                .is_some_and(|given| is_chosen(&given.origin))
+        {
             plan.notes.push(
                 "version 2 of FSDP says `fsdp_reshard_after_forward` for `fsdp_sharding_strategy`"
                     .to_owned(),
@@ -386,8 +391,12 @@ impl FsdpSettings {
         };
         let given = [
             self.state_dict_type.as_ref().map(|given| &given.origin),
-            self.state_dict_offload_to_cpu.as_ref().map(|given| &given.origin),
-            self.state_dict_rank0_only.as_ref().map(|given| &given.origin),
+            self.state_dict_offload_to_cpu
+                .as_ref()
+                .map(|given| &given.origin),
+            self.state_dict_rank0_only
+                .as_ref()
+                .map(|given| &given.origin),
         ];
         for origin in given.into_iter().flatten() {
             plan.origins.note(Part::StateDict, origin);

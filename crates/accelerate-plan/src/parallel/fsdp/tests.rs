@@ -10,7 +10,7 @@ use crate::{
     launch::{Strategy, environment},
     parallel::{
         AfterForward, Average, Cast, Dialect, FloatType, Ignored, InputCast, JobFacts, LossScaling,
-        Mesh, ParallelPlan, PlanError, PrepareFacts, Preview, PrefetchLimit, Recompute, Sharded,
+        Mesh, ParallelPlan, PlanError, PrefetchLimit, PrepareFacts, Preview, Recompute, Sharded,
         ShardingSettings, SizeRule, Storage, WeightSource, WrapPolicy,
     },
     settings::{
@@ -59,16 +59,36 @@ fn strategies_are_stages_on_a_mesh() {
     let hybrid = Mesh::new(size(2), size(4));
     let (release, keep) = (AfterForward::Release, AfterForward::Keep);
     for (strategy, mesh, sharded, after) in [
-        (ShardingStrategy::FullShard, whole, Sharded::Parameters, release),
-        (ShardingStrategy::ShardGradOp, whole, Sharded::Gradients, keep),
+        (
+            ShardingStrategy::FullShard,
+            whole,
+            Sharded::Parameters,
+            release,
+        ),
+        (
+            ShardingStrategy::ShardGradOp,
+            whole,
+            Sharded::Gradients,
+            keep,
+        ),
         (
             ShardingStrategy::NoShard,
             Mesh::replicated(size(8)),
             Sharded::Nothing,
             keep,
         ),
-        (ShardingStrategy::HybridShard, hybrid, Sharded::Parameters, release),
-        (ShardingStrategy::HybridShardZero2, hybrid, Sharded::Gradients, keep),
+        (
+            ShardingStrategy::HybridShard,
+            hybrid,
+            Sharded::Parameters,
+            release,
+        ),
+        (
+            ShardingStrategy::HybridShardZero2,
+            hybrid,
+            Sharded::Gradients,
+            keep,
+        ),
     ] {
         let plan = compile(&with(strategy), &job(8, 4));
         assert_eq!(plan.dialect, Dialect::Fsdp1);
@@ -131,7 +151,11 @@ fn offload_is_all_or_nothing_and_leaves_shards_only() {
     assert_eq!(plan.offload.parameters, cpu);
     assert_eq!(plan.offload.gradients, cpu);
     assert_eq!(plan.offload.optimizer_state, cpu);
-    assert!(compile(&with(ShardingStrategy::FullShard), &job(2, 2)).offload.is_nothing());
+    assert!(
+        compile(&with(ShardingStrategy::FullShard), &job(2, 2))
+            .offload
+            .is_nothing()
+    );
 }
 
 #[test]
@@ -191,7 +215,11 @@ fn version_2_has_its_own_rules() {
     let mut settings = version_2();
     settings.state_dict_type = Some(said(StateDictType::Local));
     let error = settings.compile(&job(2, 2), None).unwrap_err();
-    assert!(error.to_string().contains("`FULL_STATE_DICT` or `SHARDED_STATE_DICT`"));
+    assert!(
+        error
+            .to_string()
+            .contains("`FULL_STATE_DICT` or `SHARDED_STATE_DICT`")
+    );
 }
 
 #[test]
@@ -225,10 +253,22 @@ fn units_are_of_classes_of_a_size_or_the_root() {
     settings.min_num_params = said(2000);
     let min_num_params = 2000;
     let rule = SizeRule::RestAtLeast;
-    assert_eq!(wrap(&settings), WrapPolicy::Size { min_num_params, rule });
+    assert_eq!(
+        wrap(&settings),
+        WrapPolicy::Size {
+            min_num_params,
+            rule
+        }
+    );
     settings.version = said(FsdpVersion::Two);
     let rule = SizeRule::TotalAbove;
-    assert_eq!(wrap(&settings), WrapPolicy::Size { min_num_params, rule });
+    assert_eq!(
+        wrap(&settings),
+        WrapPolicy::Size {
+            min_num_params,
+            rule
+        }
+    );
     settings.ignored = Some(said("embeddings.*".to_owned()));
     let plan = compile(&settings, &job(2, 2));
     assert_eq!(plan.ignored, Ignored::Matching("embeddings.*".to_owned()));
@@ -240,7 +280,10 @@ fn recomputation_can_wait_in_cpu_memory_in_version_2_only() {
     settings.activation_checkpointing = said(true);
     assert_eq!(compile(&settings, &job(2, 2)).recompute, Recompute::Units);
     settings.activation_checkpointing_offload = said(true);
-    assert_eq!(compile(&settings, &job(2, 2)).recompute, Recompute::UnitsOffloaded);
+    assert_eq!(
+        compile(&settings, &job(2, 2)).recompute,
+        Recompute::UnitsOffloaded
+    );
     settings.activation_checkpointing = said(false);
     assert!(settings.compile(&job(2, 2), None).is_err());
     settings.activation_checkpointing = said(true);
@@ -262,13 +305,19 @@ fn precision_follows_the_table() {
     let old = compile(&settings, &mixed).precision;
     assert_eq!(old.master(FloatType::BFloat16), FloatType::Float32);
     assert_eq!(old.compute(FloatType::BFloat16), FloatType::BFloat16);
-    assert_eq!((old.parameters, old.reduction, old.buffers), (bf16, bf16, bf16));
+    assert_eq!(
+        (old.parameters, old.reduction, old.buffers),
+        (bf16, bf16, bf16)
+    );
     assert_eq!((old.outputs, old.autocast), (fp32, bf16));
     assert_eq!(old.inputs, InputCast::Root);
     assert_eq!(old.loss_scaling, LossScaling::Off);
 
     let new = compile(&version_2(), &mixed).precision;
-    assert_eq!((new.parameters, new.reduction, new.outputs), (bf16, bf16, bf16));
+    assert_eq!(
+        (new.parameters, new.reduction, new.outputs),
+        (bf16, bf16, bf16)
+    );
     assert_eq!((new.buffers, new.autocast), (Cast::AsIs, Cast::AsIs));
     assert_eq!(new.inputs, InputCast::EveryUnit);
 
@@ -285,13 +334,19 @@ fn a_policy_of_its_own_names_three_types() {
         let value = crate::config::json::parse(text).unwrap().to_value();
         PrecisionPolicy::parse(&value, version)
     };
-    let map = r#"{"param_dtype": "bf16", "reduce_dtype": "float32", "buffer_dtype": "torch.float16"}"#;
+    let map =
+        r#"{"param_dtype": "bf16", "reduce_dtype": "float32", "buffer_dtype": "torch.float16"}"#;
     let policy = parse(map, FsdpVersion::One).unwrap();
     assert_eq!(policy.parameters, Cast::To(FloatType::BFloat16));
     assert_eq!(policy.reduction, Cast::To(FloatType::Float32));
     assert_eq!(policy.buffers, Cast::To(FloatType::Float16));
     let error = parse(map, FsdpVersion::Two).unwrap_err();
-    assert!(error.to_string().ends_with("`param_dtype`, `reduce_dtype`, `output_dtype`"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("`param_dtype`, `reduce_dtype`, `output_dtype`"),
+        "{error}"
+    );
     assert!(parse(r#"{"param_dtype": "int8"}"#, FsdpVersion::One).is_err());
     assert!(parse("3", FsdpVersion::One).is_err());
     let mut settings = with(ShardingStrategy::FullShard);
@@ -301,7 +356,10 @@ fn a_policy_of_its_own_names_three_types() {
     assert!(!plan.precision.is_master_float32);
     let name = Value::from("bf16");
     let all = PrecisionPolicy::parse(&name, FsdpVersion::Two).unwrap();
-    assert_eq!(all, PrecisionPolicy::all(FloatType::BFloat16, FsdpVersion::Two));
+    assert_eq!(
+        all,
+        PrecisionPolicy::all(FloatType::BFloat16, FsdpVersion::Two)
+    );
 }
 
 #[test]
@@ -449,7 +507,10 @@ fn a_job_that_is_not_sharded_has_no_plan() {
 
 #[test]
 fn a_variable_that_cannot_be_read_is_told() {
-    let pairs = [("ACCELERATE_USE_FSDP", "true"), ("FSDP_AUTO_WRAP_POLICY", "ALL")];
+    let pairs = [
+        ("ACCELERATE_USE_FSDP", "true"),
+        ("FSDP_AUTO_WRAP_POLICY", "ALL"),
+    ];
     let env = Environment::from_pairs(pairs);
     let error = ParallelPlan::from_environment(&env, &job(2, 2), &PrepareFacts::default());
     assert_eq!(

@@ -12,7 +12,11 @@ fn term(value: u64) -> BatchTerm {
 fn solve(terms: [Option<u64>; 3], ranks: usize) -> Result<[u64; 3], PlanError> {
     let [train, micro, steps] = terms.map(|value| value.map(term));
     let sizes = BatchSizes::solve(train, micro, steps, size(ranks))?;
-    Ok([sizes.train.value, sizes.micro.value, sizes.accumulation.value])
+    Ok([
+        sizes.train.value,
+        sizes.micro.value,
+        sizes.accumulation.value,
+    ])
 }
 
 #[test]

@@ -218,12 +218,17 @@ const STUDENT: &str = r#"{
 
 #[test]
 fn stage_2_is_the_plan_it_means() {
-    let config = json(STAGE_2).resolve(&precision(MixedPrecision::Fp16)).unwrap();
+    let config = json(STAGE_2)
+        .resolve(&precision(MixedPrecision::Fp16))
+        .unwrap();
     assert_eq!(config.mixed_precision(), MixedPrecision::Fp16);
     let told = config.prepare(&job(2), &facts()).unwrap();
     let plan = &told.plan;
     assert_eq!(plan.dialect, Dialect::DeepSpeed);
-    assert_eq!((plan.sharded, plan.mesh), (Sharded::Gradients, Mesh::sharded(size(2))));
+    assert_eq!(
+        (plan.sharded, plan.mesh),
+        (Sharded::Gradients, Mesh::sharded(size(2)))
+    );
     assert_eq!(plan.precision.parameters, Cast::To(FloatType::Float16));
     assert!(plan.precision.is_master_float32);
     let rule = LossScaling::Dynamic(ScaleRule::default());
@@ -231,7 +236,11 @@ fn stage_2_is_the_plan_it_means() {
     assert_eq!(plan.reduction.bucket_size, 768 * 768);
     assert_eq!(plan.clipping, Clipping::Norm(1.0));
     assert_eq!(plan.accumulation, Accumulation::Steps(steps(1)));
-    let batch = [&told.batch.train, &told.batch.micro, &told.batch.accumulation];
+    let batch = [
+        &told.batch.train,
+        &told.batch.micro,
+        &told.batch.accumulation,
+    ];
     assert_eq!(batch.map(|term| term.value), [32, 16, 1]);
     let optimizer = told.optimizer.unwrap();
     assert_eq!(
@@ -376,7 +385,10 @@ found out when a model is prepared: train_batch_size, train_micro_batch_size_per
     let config = told.resolve(&facts.mixed_precision).unwrap();
     let plan = config.prepare(&facts, &own()).unwrap().plan;
     let cpu = Storage::Cpu { is_pinned: true };
-    assert_eq!((&plan.offload.parameters, &plan.offload.optimizer_state), (&cpu, &cpu));
+    assert_eq!(
+        (&plan.offload.parameters, &plan.offload.optimizer_state),
+        (&cpu, &cpu)
+    );
     assert!(plan.state_dict.gathers_16bit_model);
     assert_eq!(plan.loading.construction, Construction::InShards);
 }
@@ -396,7 +408,9 @@ fn a_rank_makes_the_plan_that_was_shown() {
         let env = Environment::from_pairs(place).with(&overlay);
         let told = JobFacts::from_environment(&env).unwrap();
         assert_eq!(told.mixed_precision.value, facts.mixed_precision.value);
-        let mut plan = ParallelPlan::from_environment(&env, &told, &own()).unwrap().unwrap();
+        let mut plan = ParallelPlan::from_environment(&env, &told, &own())
+            .unwrap()
+            .unwrap();
         let shown = DeepSpeedSettings::of_launch(&settings);
         let shown = shown.resolve(&facts.mixed_precision).unwrap();
         let shown = shown.prepare(&facts, &own()).unwrap().plan;
@@ -440,7 +454,12 @@ use_cpu: false
     let (settings, job) = launch(&yaml);
     let told = DeepSpeedSettings::of_launch(&settings);
     let error = told.resolve(&job.mixed_precision).unwrap_err();
-    assert!(error.to_string().contains("`mixed_precision` is bf16 (ds.yaml:8)"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("`mixed_precision` is bf16 (ds.yaml:8)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -479,9 +498,9 @@ num_processes: 2
         ]
     );
     assert!(
-        error
-            .to_string()
-            .contains("`gradient_accumulation_steps` is 1 (ds.yaml:2), `gradient_accumulation_steps` is 10 ("),
+        error.to_string().contains(
+            "`gradient_accumulation_steps` is 1 (ds.yaml:2), `gradient_accumulation_steps` is 10 ("
+        ),
         "{error}"
     );
     // A rank is told the same by the launcher.
@@ -556,7 +575,10 @@ fn teacher_and_student_have_configs_of_their_own() {
     let (name, active) = plugins.active().unwrap();
     assert_eq!((name, active.stage()), ("student", 2));
     let told = active.prepare(&job(2), &facts()).unwrap();
-    assert_eq!(told.plan.offload.optimizer_state, Storage::Cpu { is_pinned: true });
+    assert_eq!(
+        told.plan.offload.optimizer_state,
+        Storage::Cpu { is_pinned: true }
+    );
     assert_eq!(told.plan.offload.parameters, Storage::Device);
 
     plugins.select("teacher").unwrap();
@@ -577,7 +599,10 @@ fn teacher_and_student_have_configs_of_their_own() {
         error.to_string(),
         "no DeepSpeed plugin is called `techer`: there are `student`, `teacher`"
     );
-    assert_eq!(crate::Hint::hint(&error).as_deref(), Some("did you mean `teacher`?"));
+    assert_eq!(
+        crate::Hint::hint(&error).as_deref(),
+        Some("did you mean `teacher`?")
+    );
     assert!(plugins.get("student").is_ok() && plugins.get("nobody").is_err());
     assert!(DeepSpeedPlugins::new([]).is_err());
 }

@@ -76,9 +76,16 @@ fn what_is_no_config_is_refused() {
     let error = refused("nothing at all");
     assert!(matches!(error, PlanError::NoConfig { .. }), "{error}");
     let error = refused("/no/such/file.json");
-    assert!(whole(&error).contains("does not exist"), "{}", whole(&error));
+    assert!(
+        whole(&error).contains("does not exist"),
+        "{}",
+        whole(&error)
+    );
     let error = refused("{}");
-    assert!(matches!(error, PlanError::NoZeroOptimization { .. }), "{error}");
+    assert!(
+        matches!(error, PlanError::NoZeroOptimization { .. }),
+        "{error}"
+    );
     let value = Value::List(Vec::new());
     let list = DeepSpeedSettings::with_config(ConfigSource::Map(value));
     assert!(list.resolve(&precision(MixedPrecision::No)).is_err());
@@ -146,7 +153,12 @@ fn a_flag_may_say_what_the_file_leaves_out_but_not_something_else() {
     };
     let without = r#"{"zero_optimization": {"stage": 2}}"#;
     let config = flag(without, 5).unwrap();
-    assert!(config.to_string().contains("'gradient_accumulation_steps': 5"), "{config}");
+    assert!(
+        config
+            .to_string()
+            .contains("'gradient_accumulation_steps': 5"),
+        "{config}"
+    );
     let with = r#"{"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 5}"#;
     assert!(flag(with, 5).is_ok());
     let error = flag(with, 6).unwrap_err();
@@ -158,7 +170,11 @@ fn a_flag_may_say_what_the_file_leaves_out_but_not_something_else() {
     );
     assert!(error.hint().unwrap().contains("`auto`"));
     // Without a word from anybody it is 1, and the sizes of batches come before that.
-    assert!(resolved(without).to_string().contains("'gradient_accumulation_steps': 1"));
+    assert!(
+        resolved(without)
+            .to_string()
+            .contains("'gradient_accumulation_steps': 1")
+    );
     let sizes = r#"{"zero_optimization": {"stage": 2}, "train_batch_size": 64,
         "train_micro_batch_size_per_gpu": 8}"#;
     let told = resolved(sizes).prepare(&job(2), &own()).unwrap();
@@ -177,7 +193,9 @@ fn an_offload_that_the_file_leaves_out_is_not_lost() {
 #[test]
 fn the_precision_may_not_contradict_the_file() {
     let text = r#"{"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}}"#;
-    let error = json(text).resolve(&precision(MixedPrecision::Bf16)).unwrap_err();
+    let error = json(text)
+        .resolve(&precision(MixedPrecision::Bf16))
+        .unwrap_err();
     assert!(
         error.to_string().ends_with(
             "`mixed_precision` is bf16 (flag `--mixed_precision`), `fp16.enabled` is true (<the \
@@ -207,12 +225,18 @@ fn what_needs_a_stage_is_refused_below_it() {
         r#""stage": 2, "mics_shard_size": 2"#,
     ] {
         let error = refused(&format!(r#"{{"zero_optimization": {{{zero}}}}}"#));
-        assert!(matches!(error, PlanError::Settings(crate::Error::Contradiction(_))), "{error}");
+        assert!(
+            matches!(error, PlanError::Settings(crate::Error::Contradiction(_))),
+            "{error}"
+        );
     }
     let error = refused(
         r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}"#,
     );
-    assert!(error.to_string().contains("expected 1 below stage 3"), "{error}");
+    assert!(
+        error.to_string().contains("expected 1 below stage 3"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -246,7 +270,14 @@ fn the_rest_of_a_config_is_in_the_plan() {
     assert_eq!(plan.offload.optimizer_ratio, 0.25);
     let traffic = plan.offload.disk;
     assert_eq!((traffic.optimizer_buffers, traffic.queue_depth), (6, 16));
-    assert_eq!((traffic.max_in_cpu, traffic.reads_ahead, traffic.writes_behind), (7, true, false));
+    assert_eq!(
+        (
+            traffic.max_in_cpu,
+            traffic.reads_ahead,
+            traffic.writes_behind
+        ),
+        (7, true, false)
+    );
     let text = plan.to_string();
     assert!(text.contains("0.25 of it on disk, in `/fast`"), "{text}");
 }
@@ -254,8 +285,14 @@ fn the_rest_of_a_config_is_in_the_plan() {
 #[test]
 fn stage_0_is_data_parallel_and_stage_1_sends_nothing_between_steps() {
     let plan = plan_of(r#"{"zero_optimization": {"stage": 0}}"#, 2).unwrap();
-    assert_eq!((plan.sharded, plan.mesh), (Sharded::Nothing, Mesh::replicated(size(2))));
-    let plan = plan_of(r#"{"zero_optimization": {"stage": 1}, "prescale_gradients": true}"#, 2);
+    assert_eq!(
+        (plan.sharded, plan.mesh),
+        (Sharded::Nothing, Mesh::replicated(size(2)))
+    );
+    let plan = plan_of(
+        r#"{"zero_optimization": {"stage": 1}, "prescale_gradients": true}"#,
+        2,
+    );
     let plan = plan.unwrap();
     assert_eq!(plan.reduction.no_sync, NoSync::Whole);
     assert_eq!(plan.reduction.average.factors(2, false), (2.0, 1.0));
@@ -265,7 +302,10 @@ fn stage_0_is_data_parallel_and_stage_1_sends_nothing_between_steps() {
 fn what_nothing_here_reads_is_told() {
     let text = r#"{"zero_optimization": {"stage": 1}, "flops_profiler": {"enabled": true},
         "tensorboard": {"enabled": false}, "wandb": null}"#;
-    assert_eq!(resolved(text).notes(), ["`flops_profiler` has no effect here"]);
+    assert_eq!(
+        resolved(text).notes(),
+        ["`flops_profiler` has no effect here"]
+    );
 }
 
 #[test]
@@ -298,12 +338,21 @@ fn ms_amp_and_experts_come_from_the_plugin() {
     let classes = vec!["MixtralSparseMoeBlock".to_owned()];
     settings.moe_layer_classes = Sourced::by_program(classes.clone());
     let config = settings.resolve(&precision(MixedPrecision::Fp8)).unwrap();
-    assert!(config.to_string().ends_with("'msamp': {'enabled': True, 'opt_level': 'O2'}}"));
+    assert!(
+        config
+            .to_string()
+            .ends_with("'msamp': {'enabled': True, 'opt_level': 'O2'}}")
+    );
     let plan = config.prepare(&job(2), &own()).unwrap().plan;
     assert_eq!(plan.leaf_classes, classes);
     settings.config = json(r#"{"zero_optimization": {"stage": 3}}"#).config;
-    let error = settings.resolve(&precision(MixedPrecision::Fp8)).unwrap_err();
-    assert!(error.to_string().contains("0, 1 or 2 with MS-AMP"), "{error}");
+    let error = settings
+        .resolve(&precision(MixedPrecision::Fp8))
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("0, 1 or 2 with MS-AMP"),
+        "{error}"
+    );
 }
 
 /// Every key of the specification, each with its default, and the plan that the defaults make.

@@ -1,7 +1,8 @@
 use super::*;
 
 fn optimizer(optimizer: &str, stage: u64) -> Result<Option<NamedOptimizer>, PlanError> {
-    let text = format!(r#"{{"zero_optimization": {{"stage": {stage}}}, "optimizer": {optimizer}}}"#);
+    let text =
+        format!(r#"{{"zero_optimization": {{"stage": {stage}}}, "optimizer": {optimizer}}}"#);
     let config = json(&text).resolve(&precision(MixedPrecision::No))?;
     let facts = PrepareFacts {
         scheduler: GivenScheduler::Nothing,
@@ -27,8 +28,12 @@ fn adam_is_decoupled_unless_it_says_otherwise() {
         other => panic!("expected Adam, found {other:?}"),
     };
     assert!(is_decoupled(r#"{"type": "Adam"}"#));
-    assert!(!is_decoupled(r#"{"type": "adam", "params": {"adam_w_mode": false}}"#));
-    assert!(is_decoupled(r#"{"type": "AdamW", "params": {"adam_w_mode": false}}"#));
+    assert!(!is_decoupled(
+        r#"{"type": "adam", "params": {"adam_w_mode": false}}"#
+    ));
+    assert!(is_decoupled(
+        r#"{"type": "AdamW", "params": {"adam_w_mode": false}}"#
+    ));
 }
 
 #[test]
@@ -77,23 +82,35 @@ fn every_optimizer_has_its_defaults() {
     else {
         panic!("expected one of PyTorch's");
     };
-    assert_eq!(params.get("momentum"), Some(&crate::config::Value::Float(0.9)));
+    assert_eq!(
+        params.get("momentum"),
+        Some(&crate::config::Value::Float(0.9))
+    );
 }
 
 #[test]
 fn parameters_that_an_optimizer_does_not_have_are_refused() {
     let error = optimizer(r#"{"type": "AdamW", "params": {"weight_deca": 1}}"#, 1).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("`optimizer.params.weight_deca` is `1` (<the program>:1)"), "{text}");
+    assert!(
+        text.starts_with("`optimizer.params.weight_deca` is `1` (<the program>:1)"),
+        "{text}"
+    );
     assert!(text.contains("expected `weight_decay`"), "{text}");
     let error = optimizer(r#"{"type": "AdamW", "params": {"max_grad_norm": 1}}"#, 1).unwrap_err();
     assert!(error.to_string().contains("`gradient_clipping`"), "{error}");
     let error = optimizer(r#"{"type": "OneBitAdam"}"#, 2).unwrap_err();
     assert!(error.to_string().contains("stage 2"), "{error}");
     let error = optimizer(r#"{"params": {}}"#, 2).unwrap_err();
-    assert!(error.to_string().contains("the name of an optimizer"), "{error}");
+    assert!(
+        error.to_string().contains("the name of an optimizer"),
+        "{error}"
+    );
     let error = optimizer(r#"{"type": "Adam", "params": {"betas": 1}}"#, 1).unwrap_err();
-    assert!(error.to_string().contains("a list of two numbers"), "{error}");
+    assert!(
+        error.to_string().contains("a list of two numbers"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -218,18 +235,39 @@ fn roles_are_decided_by_config_and_program() {
         (true, true, stand_in, dummy, Ok((O::Config, S::Config))),
         (false, false, own, real, Ok((O::Program, S::Program))),
         (false, true, own, dummy, Ok((O::Program, S::Config))),
-        (true, false, stand_in, callable, Ok((O::Config, S::Callable))),
+        (
+            true,
+            false,
+            stand_in,
+            callable,
+            Ok((O::Config, S::Callable)),
+        ),
         (false, false, own, callable, Ok((O::Program, S::Callable))),
-        (true, true, GivenOptimizer::Nothing, none, Ok((O::Nobody, S::Nobody))),
+        (
+            true,
+            true,
+            GivenOptimizer::Nothing,
+            none,
+            Ok((O::Nobody, S::Nobody)),
+        ),
         (true, false, stand_in, none, Ok((O::Config, S::Nobody))),
-        (true, false, stand_in, real, Err(M::SchedulerWithoutOptimizer)),
+        (
+            true,
+            false,
+            stand_in,
+            real,
+            Err(M::SchedulerWithoutOptimizer),
+        ),
         (true, false, own, real, Err(M::OptimizerTwice)),
         (false, false, stand_in, none, Err(M::NoOptimizer)),
         (false, true, own, real, Err(M::SchedulerTwice)),
         (false, false, own, dummy, Err(M::NoScheduler)),
     ] {
         let found = decide(optimizer, scheduler, given, schedule);
-        assert_eq!(found, expected, "{optimizer} {scheduler} {given:?} {schedule:?}");
+        assert_eq!(
+            found, expected,
+            "{optimizer} {scheduler} {given:?} {schedule:?}"
+        );
     }
 }
 
