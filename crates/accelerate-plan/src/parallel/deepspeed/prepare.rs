@@ -101,8 +101,7 @@ impl DeepSpeedConfig {
         let asked = u64::from(facts.accumulation.get());
         if batch.accumulation.value != asked {
             plan.notes.push(format!(
-                "gradients are added up over {} batches ({}), not over {asked} as the accelerator \
-                 was told",
+                "gradient accumulation is {} ({}), not {asked} as the accelerator was told",
                 batch.accumulation.value, batch.accumulation.origin
             ));
         }
@@ -222,7 +221,7 @@ fn data_parallel(job: &JobFacts, facts: &PrepareFacts) -> Result<NonZeroUsize> {
     let (world, shared) = (job.world_size.get(), facts.sequence_parallel.get());
     let ranks = NonZeroUsize::new(world / shared);
     let ranks = ranks.filter(|_| world.is_multiple_of(shared));
-    ranks.ok_or_else(|| PlanError::Divisor {
+    ranks.ok_or(PlanError::Divisor {
         what: "parallelism_config_sp_size",
         size: shared as u64,
         origin: Origin::Program,

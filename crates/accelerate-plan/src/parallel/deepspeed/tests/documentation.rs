@@ -395,6 +395,10 @@ found out when a model is prepared: train_batch_size, train_micro_batch_size_per
 
 #[test]
 fn a_rank_makes_the_plan_that_was_shown() {
+    let own = PrepareFacts {
+        accumulation: steps(1),
+        ..own()
+    };
     for yaml in [PLUGIN_STAGE_2, PLUGIN_STAGE_3] {
         let (settings, facts) = launch(yaml);
         let overlay = environment(&settings, Strategy::DeepSpeed, true, None);
@@ -408,12 +412,12 @@ fn a_rank_makes_the_plan_that_was_shown() {
         let env = Environment::from_pairs(place).with(&overlay);
         let told = JobFacts::from_environment(&env).unwrap();
         assert_eq!(told.mixed_precision.value, facts.mixed_precision.value);
-        let mut plan = ParallelPlan::from_environment(&env, &told, &own())
+        let mut plan = ParallelPlan::from_environment(&env, &told, &own)
             .unwrap()
             .unwrap();
         let shown = DeepSpeedSettings::of_launch(&settings);
         let shown = shown.resolve(&facts.mixed_precision).unwrap();
-        let shown = shown.prepare(&facts, &own()).unwrap().plan;
+        let shown = shown.prepare(&facts, &own).unwrap().plan;
         plan.origins = shown.origins.clone();
         assert_eq!(plan, shown);
     }

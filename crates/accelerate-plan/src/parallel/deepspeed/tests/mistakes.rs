@@ -407,9 +407,6 @@ fn a_config_that_accumulates_otherwise_than_the_accelerator_says_so() {
     let plan = plan_of(text, 2).unwrap();
     assert_eq!(
         plan.notes,
-        [
-            "gradients are added up over 2 batches (<the program>:1), not over 4 as the accelerator \
-             was told"
-        ]
+        ["gradient accumulation is 2 (<the program>:1), not 4 as the accelerator was told"]
     );
 }
