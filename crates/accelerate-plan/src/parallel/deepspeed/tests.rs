@@ -1,5 +1,6 @@
 mod batches;
 mod documentation;
+mod files;
 mod mistakes;
 mod named;
 

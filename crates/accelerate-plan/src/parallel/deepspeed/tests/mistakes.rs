@@ -1,4 +1,9 @@
-use super::*;
+use proptest::prelude::{any, prop_assert, proptest};
+
+use super::{
+    files::{SCENARIO_1, SCENARIO_3, STAGE_2, STAGE_3_OFFLOAD, STUDENT, TEACHER, ZERO_PLUS_PLUS},
+    *,
+};
 use crate::{
     Hint as _,
     config::Value,
@@ -409,4 +414,58 @@ fn a_config_that_accumulates_otherwise_than_the_accelerator_says_so() {
         plan.notes,
         ["gradient accumulation is 2 (<the program>:1), not 4 as the accelerator was told"]
     );
+}
+
+/// Values of every kind, few of which fit where they are put.
+const VALUES: [&str; 16] = [
+    "null",
+    "true",
+    "-1",
+    "0",
+    "3",
+    "2.5",
+    "1e30",
+    "9223372036854775807",
+    "\"auto\"",
+    "\"\"",
+    "\"nvme\"",
+    "\"4\"",
+    "[]",
+    "[1, 2]",
+    "{}",
+    "{\"device\": \"cpu\"}",
+];
+
+proptest! {
+    /// Whatever stands in a file, there is a plan that can be shown, or an error that can be.
+    #[test]
+    fn no_config_breaks_anything(
+        file in 0_usize..7,
+        line in 0_usize..50,
+        value in 0..VALUES.len(),
+        world in 1_usize..9,
+        is_own in any::<bool>(),
+    ) {
+        let files = [
+            STAGE_2, STAGE_3_OFFLOAD, ZERO_PLUS_PLUS, SCENARIO_1, SCENARIO_3, TEACHER, STUDENT,
+        ];
+        let mut lines: Vec<String> = files[file].lines().map(str::to_owned).collect();
+        let line = line % lines.len();
+        if let Some((key, old)) = lines[line].clone().split_once(": ") {
+            let comma = if old.ends_with(',') { "," } else { "" };
+            lines[line] = format!("{key}: {}{comma}", VALUES[value]);
+        }
+        let facts = if is_own { own() } else { facts() };
+        let job = job(world);
+        let told = json(&lines.join("\n")).resolve(&precision(MixedPrecision::No));
+        let shown = told.and_then(|config| {
+            let (preview, _) = config.preview(&job)?;
+            let told = config.prepare(&job, &facts)?;
+            Ok([preview.to_string(), told.plan.to_string(), told.batch.to_string()].concat())
+        });
+        match shown {
+            Ok(text) => prop_assert!(text.contains("DeepSpeed")),
+            Err(error) => prop_assert!(!whole(&error).is_empty() && error.hint().is_none_or(|hint| !hint.is_empty())),
+        }
+    }
 }
