@@ -1,0 +1,14 @@
+//! The words of FSDP, and what they mean for a plan.
+
+mod compile;
+mod policy;
+mod precision;
+mod settings;
+mod strategy;
+
+pub use policy::PrecisionPolicy;
+pub use settings::FsdpSettings;
+pub(super) use settings::names;
+
+#[cfg(test)]
+mod tests;
