@@ -4,19 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::failure::Failure;
+use crate::release;
 use crate::setup;
 use crate::step;
 use crate::workspace::Workspace;
 
 /// What has to be built.
-const BUILD: [&str; 6] = [
-    "build",
-    "--release",
-    "--package",
-    "accelerate-cli",
-    "--package",
-    "accelerate-examples",
-];
+const BUILD: [&str; 4] = ["--bin", "accelerate", "--bin", "nlp"];
 
 /// What the example needs to know, relative to the workspace.
 ///
@@ -50,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
 
 /// Builds the launcher and the example.
 pub(crate) fn build(workspace: &Workspace) -> Result<(), Failure> {
-    step::command(&BUILD.join(" "), workspace.cargo().args(BUILD))
+    release::build(workspace, &BUILD)
 }
 
 /// The example on 2 processes; its own arguments follow.

@@ -17,6 +17,7 @@ mod failure;
 mod parity;
 mod python;
 mod python_env;
+mod release;
 mod setup;
 mod step;
 mod test;

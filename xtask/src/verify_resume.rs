@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::demo;
 use crate::failure::Failure;
+use crate::release;
 use crate::setup;
 use crate::step;
 use crate::workspace::Workspace;
@@ -36,6 +36,18 @@ const JOBS: [Job; 3] = [
 /// What all examples are told: a step of all processes has 12 samples, on 1, 2 and 3 of them.
 const RUNNING: &str = "--split-batches --batch-size 12 --fp16-on-cpu --project-dir {project_dir}";
 
+/// What has to be built.
+const BUILD: [&str; 8] = [
+    "--bin",
+    "accelerate",
+    "--bin",
+    "nlp",
+    "--bin",
+    "cv",
+    "--bin",
+    "clm",
+];
+
 /// The test that kills a process while it saves, which `cargo xtask test` does a few times.
 ///
 /// The whole workspace, since choosing packages would build shared dependencies again.
@@ -49,7 +61,7 @@ const KILLS: [&str; 2] = ["KILLED_SAVER_KILLS", "200"];
 /// Sets up, builds, compares all combinations, and kills.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     setup::run(workspace)?;
-    demo::build(workspace)?;
+    release::build(workspace, &BUILD)?;
     let binaries = workspace.metadata()?.target_dir.join("release");
     write(&workspace.path(".data/verify-text.txt"), &text())?;
     write(

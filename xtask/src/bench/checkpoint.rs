@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::failure::Failure;
 use crate::python_env::PythonEnv;
+use crate::release;
 use crate::setup;
 use crate::step::{self, step};
 use crate::workspace::Workspace;
@@ -22,14 +23,7 @@ pub(super) const ROUNDS: u32 = 3;
 pub(super) const MEGABYTES: u32 = 2400;
 
 /// What has to be built.
-const BUILD: [&str; 6] = [
-    "build",
-    "--release",
-    "--package",
-    "accelerate-rs",
-    "--example",
-    "training_core",
-];
+const BUILD: [&str; 2] = ["--example", "training_core"];
 
 /// The original's side.
 const PEER_SCRIPT: &str = "tests/parity/bench_checkpoint.py";
@@ -102,7 +96,7 @@ pub(super) fn measure(
 ) -> Result<String, Failure> {
     setup::run(workspace)?;
     let env = PythonEnv::set_up(workspace)?;
-    step::command(&BUILD.join(" "), workspace.cargo().args(BUILD))?;
+    release::build(workspace, &BUILD)?;
     let target = workspace.metadata()?.target_dir;
     let folder = target.join("bench-peers");
     fs::create_dir_all(&folder)

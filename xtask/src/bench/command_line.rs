@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::failure::Failure;
 use crate::python_env::PythonEnv;
+use crate::release;
 use crate::step::{self, step};
 use crate::workspace::Workspace;
 
@@ -17,7 +18,7 @@ use super::report::{machine, range};
 pub(super) const ROUNDS: u32 = 10;
 
 /// What has to be built.
-const BUILD: [&str; 4] = ["build", "--release", "--package", "accelerate-cli"];
+const BUILD: [&str; 2] = ["--bin", "accelerate"];
 
 /// Every command is to answer, and a launch to add, less than this many milliseconds.
 const GOAL_MS: f64 = 50.0;
@@ -115,7 +116,7 @@ struct Times {
 /// Runs each command by both sides in turns, and gives the table in Markdown.
 pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Failure> {
     let env = PythonEnv::set_up(workspace)?;
-    step::command(&BUILD.join(" "), workspace.cargo().args(BUILD))?;
+    release::build(workspace, &BUILD)?;
     let target = workspace.metadata()?.target_dir;
     let bench = Bench {
         accelerate: target.join("release/accelerate"),

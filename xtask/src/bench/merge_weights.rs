@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::python_env::PythonEnv;
+use crate::release;
 use crate::step::{self, step};
 use crate::workspace::Workspace;
 
@@ -22,7 +23,7 @@ pub(super) const ROUNDS: u32 = 3;
 pub(super) const MEGABYTES: u32 = 800;
 
 /// What has to be built.
-const BUILD: [&str; 4] = ["build", "--release", "--package", "accelerate-cli"];
+const BUILD: [&str; 2] = ["--bin", "accelerate"];
 
 /// Makes the checkpoint.
 const PEER_SCRIPT: &str = "tests/parity/weight_files.py";
@@ -51,7 +52,7 @@ pub(super) fn measure(
     megabytes: u32,
 ) -> Result<String, Failure> {
     let env = PythonEnv::set_up(workspace)?;
-    step::command(&BUILD.join(" "), workspace.cargo().args(BUILD))?;
+    release::build(workspace, &BUILD)?;
     let target = workspace.metadata()?.target_dir;
     let bench = Bench {
         accelerate: target.join("release/accelerate"),
