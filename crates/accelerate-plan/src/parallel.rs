@@ -16,8 +16,16 @@
 //! | how it is saved | [`StateDict`] |
 
 mod choices;
+mod classes;
+pub mod deepspeed;
+mod display;
+mod environment;
+mod error;
+mod facts;
+pub mod fsdp;
 mod gradients;
 mod loading;
+pub mod memory;
 mod mesh;
 mod offload;
 mod origins;
@@ -29,6 +37,11 @@ mod state_dict;
 mod wrap;
 
 pub use choices::{Dialect, FloatType, Recompute};
+pub use deepspeed::{DeepSpeedConfig, DeepSpeedJob, DeepSpeedPlugins, DeepSpeedSettings};
+pub use environment::{Preview, ShardingSettings};
+pub use error::{MissingClass, Mismatch, PlanError, UnresolvedAuto};
+pub use facts::{GivenOptimizer, GivenScheduler, JobFacts, PrepareFacts};
+pub use fsdp::{FsdpSettings, PrecisionPolicy};
 pub use gradients::{Accumulation, Average, Clipping, NoSync, Reduction};
 pub use loading::{Construction, Loading, WeightSource};
 pub use mesh::{Mesh, Place};

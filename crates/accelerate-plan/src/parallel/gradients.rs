@@ -77,6 +77,8 @@ pub enum Clipping {
     ByProgram,
     /// This number, at each step of the optimizer, without the program's doing.
     Norm(f64),
+    /// None: gradients are never clipped, whatever the program says.
+    Never,
 }
 
 impl fmt::Display for Clipping {
@@ -84,6 +86,7 @@ impl fmt::Display for Clipping {
         match self {
             Self::ByProgram => f.pad("as the program says"),
             Self::Norm(norm) => write!(f, "to the global norm {norm}"),
+            Self::Never => f.pad("never"),
         }
     }
 }

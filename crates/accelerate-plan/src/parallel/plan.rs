@@ -61,6 +61,8 @@ pub struct ParallelPlan {
     pub accumulation: Accumulation,
     /// Where the parts came from.
     pub origins: Origins,
+    /// What was asked for and is done otherwise, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl ParallelPlan {
@@ -121,6 +123,7 @@ impl ParallelPlan {
             clipping: Clipping::ByProgram,
             accumulation: Accumulation::ByProgram,
             origins: Origins::default(),
+            notes: Vec::new(),
         }
     }
 
