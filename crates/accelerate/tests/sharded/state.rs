@@ -109,7 +109,8 @@ fn weights_in(folder: &Path, setup: &Setup) -> Vec<(String, Tensor)> {
     let model = model(setup).unwrap();
     load_checkpoint_in_model(&model, folder, &LoadOptions::strict()).unwrap();
     let own = model.named_parameters().into_iter();
-    own.map(|(name, one)| (name, one.tensor().detach())).collect()
+    own.map(|(name, one)| (name, one.tensor().detach()))
+        .collect()
 }
 
 fn run(part: &str, stage: Stage, world: usize, folder: &Path) {
@@ -142,9 +143,17 @@ fn a_job_goes_on_as_if_nothing_had_been() {
 #[test]
 fn a_state_fits_every_stage_and_number_of_ranks() {
     for (stage, ranks, then) in [
-        (Stage::Three, 2, &[(Stage::Three, 3), (Stage::Two, 2), (Stage::Whole, 1)][..]),
+        (
+            Stage::Three,
+            2,
+            &[(Stage::Three, 3), (Stage::Two, 2), (Stage::Whole, 1)][..],
+        ),
         (Stage::Whole, 1, &[(Stage::Three, 2), (Stage::One, 3)][..]),
-        (Stage::Hybrid, 4, &[(Stage::Whole, 2), (Stage::Three, 3)][..]),
+        (
+            Stage::Hybrid,
+            4,
+            &[(Stage::Whole, 2), (Stage::Three, 3)][..],
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         run("save", stage, ranks, folder.path());

@@ -138,12 +138,13 @@ impl Engine {
                 for (index, member) in storage.members.iter().enumerate() {
                     // The parameter holds the hook and the engine the parameter.
                     let engine: Weak<Self> = Arc::downgrade(self);
-                    let arrived = move |_: &tch::Tensor| match engine.upgrade() {
-                        Some(engine) => Ok(engine.gradient_arrived(unit, flat, index)?),
-                        None => Ok(()),
-                    };
-                    let _stays =
-                        autograd::on_gradient_accumulated(&member.parameter, arrived)?;
+                    let parameter = &member.parameter;
+                    let _stays = autograd::on_gradient_accumulated(parameter, move |_| {
+                        if let Some(engine) = engine.upgrade() {
+                            engine.gradient_arrived(unit, flat, index)?;
+                        }
+                        Ok(())
+                    })?;
                 }
             }
         }
@@ -323,6 +324,9 @@ pub(super) fn unit_at(units: &mut [Unit], unit: usize) -> Result<&mut Unit> {
 
 /// What gradients of a storage are divided by.
 pub(super) fn divisors(plan: &ParallelPlan, ranks: usize, reduce: tch::Kind) -> Divisors {
-    let (before, after) = plan.reduction.average.factors(ranks, reduce == tch::Kind::Half);
+    let (before, after) = plan
+        .reduction
+        .average
+        .factors(ranks, reduce == tch::Kind::Half);
     Divisors { before, after }
 }

@@ -10,6 +10,7 @@
 //! | `engine`, `backward`, `order` | all units: what is whole when, and what is reduced in which order |
 //! | `hooks` | the passes of one unit's module |
 //! | `whole`, `optimizer_state` | everything whole again, to be looked at, saved and loaded |
+//! | `pieces` | what a rank keeps, as boxes of parameters, for checkpoints that all ranks write |
 //! | `norm` | the one norm of gradients that lie on many ranks |
 
 mod backward;
@@ -23,6 +24,7 @@ mod model;
 mod norm;
 mod optimizer_state;
 mod order;
+mod pieces;
 mod pool;
 mod support;
 mod units;
@@ -31,4 +33,5 @@ mod whole;
 pub use model::ShardedModel;
 pub(crate) use norm::total_norm;
 pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
+pub(crate) use pieces::{Kept, pieces};
 pub(crate) use support::check_optimizer;

@@ -56,7 +56,7 @@ impl ShardedModel {
     ///
     /// # Errors
     /// [`Error::Argument`] for a process by itself, or a plan that asks for what this version cannot
-    /// do; [`Error::NoSuchClass`] for a class to wrap that the model does not have;
+    /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
         support::check(plan)?;
