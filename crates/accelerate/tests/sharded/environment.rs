@@ -31,7 +31,8 @@ fn check(part: &str, rank: Rank) -> Result<()> {
         steps: 5,
         ..Setup::default()
     };
-    let whole = setup.by(ParallelPlan::replicated(count(rank.world())));
+    let mut whole = setup.by(ParallelPlan::replicated(count(rank.world())));
+    whole.max_norm = (part == "deepspeed").then_some(0.3);
     let whole = Job::new(rank, &whole)?.train(setup.steps)?;
     let mut job = Job::new(rank, &setup)?;
     let plan = job.accelerator.parallel_plan().unwrap();
@@ -44,8 +45,9 @@ fn check(part: &str, rank: Rank) -> Result<()> {
         _ => assert_eq!((plan.sharded, units), (Sharded::Parameters, Some(4))),
     }
     let found = job.train(setup.steps)?;
-    // DeepSpeed clips to a norm of 1 if it is not told otherwise, which is more than there is here.
-    compare(&whole, &found, None, part);
+    // DeepSpeed's plan clips by itself, by a norm whose last digits are others.
+    let tolerance = (part == "deepspeed").then_some(2e-5);
+    compare(&whole, &found, tolerance, part);
     assert!(job.model.num_parameters() > 0);
     job.accelerator.end_training()
 }
@@ -103,6 +105,7 @@ fn deepspeed_flags_shard() {
         &[
             ("ACCELERATE_USE_DEEPSPEED", "true"),
             ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"),
+            ("ACCELERATE_GRADIENT_CLIPPING", "0.3"),
         ],
     );
 }
