@@ -12,7 +12,7 @@ pub enum Error {
     Plan(#[from] accelerate_plan::Error),
     /// Settings of sharding make no plan, or the plan does not fit the model.
     #[error("{0}{}", hint_of(.0))]
-    Sharding(#[from] accelerate_plan::parallel::PlanError),
+    Sharding(Box<accelerate_plan::parallel::PlanError>),
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
     Tensor(#[from] tch::TchError),
@@ -532,6 +532,12 @@ pub enum Error {
         /// Everything that does not fit.
         problems: Vec<String>,
     },
+}
+
+impl From<accelerate_plan::parallel::PlanError> for Error {
+    fn from(error: accelerate_plan::parallel::PlanError) -> Self {
+        Self::Sharding(Box::new(error))
+    }
 }
 
 impl Error {

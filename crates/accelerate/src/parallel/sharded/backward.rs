@@ -2,8 +2,9 @@
 
 use accelerate_plan::settings::BackwardPrefetch;
 
-use super::engine::{Engine, ROOT, State, Unit, unit_at};
+use super::engine::{Engine, ROOT, State};
 use super::groups::Groups;
+use super::unit::{Unit, unit_at};
 use crate::Result;
 
 /// How many reductions may be on their way while the next gradients are computed.

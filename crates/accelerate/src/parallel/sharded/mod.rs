@@ -7,7 +7,7 @@
 //! | `flat` | one storage: shards, the whole, and what parameters look at |
 //! | `gradients` | its gradients: whole, on their way, a shard |
 //! | `pool` | memory that storages lend each other |
-//! | `engine`, `backward`, `order` | all units: what is whole when, and what is reduced in which order |
+//! | `engine`, `backward`, `order`, `unit` | all units: what is whole when, and what is reduced in which order |
 //! | `hooks` | the passes of one unit's module |
 //! | `whole`, `optimizer_state` | everything whole again, to be looked at, saved and loaded |
 //! | `pieces` | what a rank keeps, as boxes of parameters, for checkpoints that all ranks write |
@@ -27,6 +27,7 @@ mod order;
 mod pieces;
 mod pool;
 mod support;
+mod unit;
 mod units;
 mod whole;
 

@@ -10,11 +10,12 @@ use accelerate_plan::parallel::{
 use accelerate_torch::{ProcessGroup, ReduceOp};
 use tch::{Device, Kind, Tensor};
 
-use super::engine::{Engine, ROOT, Timing, Unit, divisors};
+use super::engine::{Engine, ROOT};
 use super::flat::{Flat, FlatOptions, Kinds};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
 use super::support;
+use super::unit::{Timing, Unit, divisors};
 use super::units::{UnitPlan, units};
 use crate::collectives::{Call, Site};
 use crate::nn::{Module, require_values};
