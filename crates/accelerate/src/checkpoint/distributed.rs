@@ -217,7 +217,11 @@ pub(super) fn load_model(
         }
     }
     refuse("model", problems)?;
-    parts.iter().try_for_each(|part| read(&checkpoint, part))
+    parts.iter().try_for_each(|part| read(&checkpoint, part))?;
+    if let Some(sharded) = sharded {
+        sharded.note_values();
+    }
+    Ok(())
 }
 
 /// What of the parts a checkpoint does not have, or has in another shape.

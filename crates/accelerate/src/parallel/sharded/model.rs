@@ -11,7 +11,7 @@ use accelerate_torch::{ProcessGroup, ReduceOp};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
-use super::flat::{Flat, FlatOptions, Kinds};
+use super::flat::{Flat, FlatOptions, Kinds, has_values};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
 use super::support;
@@ -50,7 +50,9 @@ pub struct ShardedModel {
 impl ShardedModel {
     /// Cuts `module` into shards as the plan says, with rank 0's values.
     ///
-    /// Memory is needed for one unit at a time besides what is there.
+    /// Memory is needed for one unit at a time besides what is there. Ranks other than 0 may bring a
+    /// model whose parameters have no memory; where rank 0 does too, values are loaded before the first
+    /// forward pass.
     ///
     /// # Collective
     /// Every rank of the job calls this with the same model and plan.
@@ -82,6 +84,7 @@ impl ShardedModel {
         let wanted = units(module, plan)?;
         same_model(group, module, call)?;
         let groups = Groups::new(group, plan.mesh)?;
+        let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
         let mut made = Vec::with_capacity(wanted.len());
         for unit in wanted {
@@ -97,6 +100,7 @@ impl ShardedModel {
             let hook = UnitHook::new(&engine, unit, module.class_name(), state, casts);
             let _stays = module.get_submodule(name)?.add_hook(Rc::new(hook))?;
         }
+        engine.lock().is_empty = is_empty;
         Ok(Rc::new(Self {
             engine,
             state: state.clone(),
@@ -143,6 +147,11 @@ impl ShardedModel {
         })
     }
 
+    /// Values were loaded into a model that may have had none.
+    pub(crate) fn note_values(&self) {
+        self.engine.lock().is_empty = false;
+    }
+
     pub(crate) fn finish_backward(&self) -> Result<()> {
         self.engine.finish_backward()
     }
@@ -176,6 +185,21 @@ fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<(
         });
     }
     agreement::same_model(group, module, &trained, call)
+}
+
+/// Whether rank 0, whose values all ranks take, has parameters without memory.
+fn is_empty_on_rank_0(module: &dyn Module, group: &ProcessGroup) -> Result<bool> {
+    let mut is_empty = false;
+    for parameter in module.parameters() {
+        is_empty |= !has_values(parameter.tensor())?;
+    }
+    let device = module
+        .parameters()
+        .first()
+        .map_or(Device::Cpu, |first| first.tensor().device());
+    let flag = Tensor::f_full([1], f64::from(u8::from(is_empty)), (Kind::Float, device))?;
+    group.broadcast(&flag, 0)?;
+    Ok(flag.f_double_value(&[0])? > 0.0)
 }
 
 /// Into how large a buffer buffers are packed when rank 0 sends them.

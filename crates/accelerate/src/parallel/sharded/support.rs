@@ -3,6 +3,7 @@
 use accelerate_plan::parallel::{
     AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded,
 };
+use accelerate_torch::meta;
 
 use crate::optim::Optimizer;
 use crate::{Error, Result};
@@ -17,6 +18,9 @@ pub(crate) fn check_optimizer(optimizer: &dyn Optimizer) -> Result<()> {
          `Sgd` or `RmsProp`, or train without shards"
     } else if optimizer.learning_rates().step_count() > 0 {
         "has made steps with whole parameters; prepare it before the first one"
+    } else if has_parameter_on_meta(optimizer)? {
+        "has parameters without memory; prepare the model first, and make the optimizer of the \
+         parameters that it has then"
     } else {
         return Ok(());
     };
@@ -25,6 +29,15 @@ pub(crate) fn check_optimizer(optimizer: &dyn Optimizer) -> Result<()> {
         expected: "a new optimizer that updates each number by itself".to_owned(),
         found: format!("`{}`, which {found}", optimizer.name()),
     })
+}
+
+fn has_parameter_on_meta(optimizer: &dyn Optimizer) -> Result<bool> {
+    for parameter in optimizer.groups().iter() {
+        if meta::is_meta(parameter)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// # Errors
