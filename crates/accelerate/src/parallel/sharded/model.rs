@@ -62,7 +62,7 @@ impl ShardedModel {
     /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
-        support::check(plan)?;
+        support::check(plan, state.device())?;
         let site = Site::Model(module.class_name());
         state.counted("prepare", site, |call| {
             Self::prepare(module, state, plan, call)
