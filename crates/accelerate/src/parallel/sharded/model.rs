@@ -134,11 +134,6 @@ impl ShardedModel {
         self.engine.syncs()
     }
 
-    /// Whether the next backward pass talks to other ranks.
-    pub(crate) fn takes_part(&self) -> bool {
-        self.engine.awaits_backward()
-    }
-
     /// Sets a flag on every rank that is set on any: each sees only a part of the gradients.
     pub(crate) fn share_overflow(&self, found: &Tensor) -> Result<()> {
         let site = Site::Model(self.class);
