@@ -99,7 +99,7 @@ impl Engine {
     }
 
     pub(super) fn syncs(&self) -> bool {
-        self.syncs.load(Ordering::Relaxed)
+        self.timing.reduces_always || self.syncs.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_syncs(&self, syncs: bool) -> bool {

@@ -123,7 +123,7 @@ impl ShardedModel {
     }
 
     /// Turns the reduction of gradients on or off for the backward passes that follow; answers what
-    /// it was. While it is off, whole gradients are added up on each rank.
+    /// it was. While it is off, whole gradients are added up on each rank, unless the plan adds shards up.
     pub fn set_sync_gradients(&self, sync: bool) -> bool {
         self.engine.set_syncs(sync)
     }
