@@ -12,7 +12,7 @@ use tch::Tensor;
 use super::distributed::{Part, Plain, Shards, part_of, read_new, refuse, save};
 use super::torch_state::{self, TorchState};
 use crate::Result;
-use crate::nn::{Module as _, all_parameters};
+use crate::nn::all_parameters;
 use crate::optim::{Optimizer, StateDict, StateValue};
 use crate::registry::ModelHandle;
 use crate::state::PartialState;

@@ -38,7 +38,7 @@ pub(super) struct Flat {
     own: Tensor,
     presence: Presence,
     /// All values in the master type, while somebody looks at them.
-    summoned: Option<Tensor>,
+    pub(super) summoned: Option<Tensor>,
     /// Whether `whole` keeps its memory between steps.
     keeps_memory: bool,
     /// None of frozen parameters.
