@@ -7,7 +7,8 @@ use std::time::Duration;
 use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
-    self as plan, Accumulation, JobFacts, ParallelPlan, ShardingSettings,
+    self as plan, Accumulation, DeepSpeedConfig, DeepSpeedSettings, JobFacts, ParallelPlan,
+    ShardingSettings,
 };
 use accelerate_torch::Backend;
 
@@ -17,7 +18,7 @@ use crate::checkpoint::{BackgroundSaves, Project, ProjectConfiguration, StateHoo
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
-use crate::parallel::DistributedDataParallelKwargs;
+use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
 use crate::recording::Recording;
 use crate::registry::Registry;
@@ -76,6 +77,7 @@ pub struct AcceleratorBuilder {
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
     plan: Option<ParallelPlan>,
+    deepspeed: Option<Box<DeepSpeedSettings>>,
     project: ProjectConfiguration,
     leave_signals: Vec<LeaveSignal>,
 }
@@ -94,6 +96,7 @@ impl Default for AcceleratorBuilder {
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
             plan: None,
+            deepspeed: None,
             project: ProjectConfiguration::default(),
             leave_signals: vec![LeaveSignal::Terminate],
         }
@@ -228,6 +231,20 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// How models are spread over the ranks of the job, in the words of DeepSpeed.
+    ///
+    /// What is `auto` there is settled when things are prepared. It stands instead of
+    /// [`parallel_plan`](Self::parallel_plan): both are an error. If not set, the launcher's variables
+    /// say it: `accelerate launch --use_deepspeed`.
+    ///
+    /// # Source
+    /// `Accelerator(deepspeed_plugin=..)`.
+    #[must_use]
+    pub fn deepspeed(mut self, settings: DeepSpeedSettings) -> Self {
+        self.deepspeed = Some(Box::new(settings));
+        self
+    }
+
     /// The project's folder; short for a [`ProjectConfiguration`] of no more than that.
     #[must_use]
     pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -266,9 +283,22 @@ impl AcceleratorBuilder {
             Some(precision) => precision,
             None => environment.get(&env::MIXED_PRECISION)?.unwrap_or_default(),
         };
+        let deepspeed = self.deepspeed_config(&environment)?;
+        // DeepSpeed's config may be the one that says it.
+        let precision = match &deepspeed {
+            Some((config, _)) if precision != MixedPrecision::Fp8 => config.mixed_precision(),
+            _ => precision,
+        };
         let state = PartialState::with_options(&self.state)?;
         let precision = Precision::new(precision, state.device(), self.precision)?;
-        let plan = self.plan(&environment, &gradient_state, &precision)?;
+        let deepspeed = deepspeed
+            .map(|(config, job)| DeepSpeed::new(config, job, stays_as_loaded(&precision)));
+        let plan = self.plan(
+            &environment,
+            &gradient_state,
+            &precision,
+            deepspeed.as_ref(),
+        )?;
         memory::keep_for_next_step(state.device(), &environment)?;
         if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
             gradient_state.progress().record(recording);
@@ -285,6 +315,7 @@ impl AcceleratorBuilder {
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
                 plan,
+                deepspeed,
                 registry: Registry::default(),
                 project: Project::new(self.project),
                 state_hooks: StateHooks::default(),
@@ -301,30 +332,70 @@ impl AcceleratorBuilder {
         environment: &Environment,
         gradient_state: &GradientState,
         precision: &Precision,
+        deepspeed: Option<&DeepSpeed>,
     ) -> Result<Option<ParallelPlan>> {
         if self.plan.is_some() {
             return Ok(self.plan.clone());
         }
-        let mut job = JobFacts::from_environment(environment)?;
-        if let Some(precision) = self.mixed_precision {
-            job = job.with_precision(precision);
-        }
-        let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
-            return Ok(None);
+        let plan = match deepspeed {
+            // What is left open is known when things are prepared.
+            Some(deepspeed) => deepspeed.preview()?,
+            None => {
+                let job = self.job(environment)?;
+                let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
+                    return Ok(None);
+                };
+                let mut plan = settings.preview(&job)?.plan;
+                if stays_as_loaded(precision) {
+                    plan.precision = plan::Precision::AS_LOADED;
+                }
+                plan
+            }
         };
-        // What is left open is known when things are prepared, and changes nothing of the shards.
-        let mut plan = settings.preview(&job)?.plan;
-        let is_lower = precision.mixed_precision() != MixedPrecision::No;
-        if is_lower && !precision.is_native_amp() {
-            // What the device does not compute in is not what shards are gathered in.
-            plan.precision = plan::Precision::AS_LOADED;
-        }
         if let Accumulation::Steps(steps) = plan.accumulation
             && let Ok(steps) = NonZeroUsize::try_from(steps)
         {
             gradient_state.set_num_steps(steps);
         }
         Ok(Some(plan))
+    }
+
+    /// The config of DeepSpeed that the program gave, or else the one that the launcher's variables ask
+    /// for, and the job that it is for.
+    fn deepspeed_config(
+        &self,
+        environment: &Environment,
+    ) -> Result<Option<(DeepSpeedConfig, JobFacts)>> {
+        let given = self.deepspeed.as_deref();
+        if self.plan.is_some() {
+            return match given {
+                None => Ok(None),
+                Some(_) => Err(Error::Argument {
+                    operation: "Accelerator",
+                    expected: "`parallel_plan` or `deepspeed`".to_owned(),
+                    found: "both".to_owned(),
+                }),
+            };
+        }
+        let job = self.job(environment)?;
+        let settings = match given {
+            Some(given) => given.clone(),
+            None => match ShardingSettings::from_environment(environment, &job)? {
+                Some(ShardingSettings::DeepSpeed(settings)) => *settings,
+                _ => return Ok(None),
+            },
+        };
+        let config = settings.resolve(&job.mixed_precision)?;
+        Ok(Some((config, job)))
+    }
+
+    /// The job as the launcher tells of it, in the program's precision.
+    fn job(&self, environment: &Environment) -> Result<JobFacts> {
+        let job = JobFacts::from_environment(environment)?;
+        Ok(match self.mixed_precision {
+            Some(precision) => job.with_precision(precision),
+            None => job,
+        })
     }
 
     fn gradient_state(&self, environment: &Environment) -> Result<GradientState> {
@@ -344,4 +415,10 @@ impl AcceleratorBuilder {
             }
         }
     }
+}
+
+/// Whether a lower precision is asked for in which the device does not compute: then it is not what
+/// shards are gathered in either.
+fn stays_as_loaded(precision: &Precision) -> bool {
+    precision.mixed_precision() != MixedPrecision::No && !precision.is_native_amp()
 }

@@ -1,5 +1,6 @@
 use accelerate_torch::{autograd, foreach};
 
+use super::dummy_optim::DummyOptim;
 use super::group::ParamGroups;
 use super::rates::LearningRates;
 use super::state_dict::StateDict;
@@ -17,6 +18,11 @@ pub trait Optimizer {
     /// then update a part of a parameter, which is what sharding needs.
     fn is_elementwise(&self) -> bool {
         false
+    }
+
+    /// The stand-in that this is, if it is one: what is prepared in its place makes the steps.
+    fn stand_in(&self) -> Option<&DummyOptim> {
+        None
     }
 
     /// Updates every parameter that has a gradient.
@@ -100,6 +106,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn is_elementwise(&self) -> bool {
         (**self).is_elementwise()
+    }
+
+    fn stand_in(&self) -> Option<&DummyOptim> {
+        (**self).stand_in()
     }
 
     fn step(&mut self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod comm_hook;
 mod ddp;
+mod deepspeed;
 mod join;
 mod local_sgd;
 mod sharded;
@@ -12,6 +13,8 @@ pub use comm_hook::{
     CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
 };
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
+pub use deepspeed::Together;
+pub(crate) use deepspeed::{DeepSpeed, Manner};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
 pub use sharded::ShardedModel;
