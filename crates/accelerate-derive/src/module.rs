@@ -343,6 +343,23 @@ mod tests {
     }
 
     #[test]
+    fn widths_can_be_given_and_an_enum_passes_them_on() {
+        let code = expanded(parse_quote! {
+            #[module(hidden_sizes = crate::widths)]
+            struct Model { state: ModuleState }
+        });
+        assert!(code.contains("crate :: widths (self)"), "{code}");
+        let code = expanded(parse_quote! { enum Either { A(Linear), B(Model) } });
+        let call = "< Model as :: accelerate :: nn :: Module > :: hidden_sizes (module)";
+        assert!(code.contains(call), "{code}");
+        let message = error(parse_quote! {
+            #[module(hidden_sizes = widths)]
+            enum Either { A(Linear) }
+        });
+        assert_eq!(message, "an enum is as wide as the module it holds");
+    }
+
+    #[test]
     fn wrong_options_are_told() {
         let unknown = error(parse_quote! {
             struct Layer { #[module(nmae = "x")] a: Linear, state: ModuleState }
@@ -362,7 +379,7 @@ mod tests {
         let class =
             error(parse_quote! { #[module(klass = "X")] struct Layer { state: ModuleState } });
         assert!(
-            class.starts_with("unknown option, expected `class = \"..\"` or `extra_repr"),
+            class.starts_with("unknown option, expected `class = \"..\"`, `extra_repr"),
             "{class}"
         );
     }
