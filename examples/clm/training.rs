@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     let scheduler = cosine_schedule_with_warmup(&optimizer, total / WARMUP_PART, total, 0.5);
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    arguments.running.tell(&accelerator);
 
     accelerator.resume()?;
     let mut history = History::default();

@@ -84,6 +84,7 @@ fn run(arguments: &Arguments, running: &Running) -> Result<(), Box<dyn Error>> {
     let scheduler = OneCycleLR::new(&optimizer, arguments.lr, OneCycleLRConfig::new(steps))?;
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    running.tell(&accelerator);
 
     accelerator.resume()?;
     let (mut losses, mut rates, mut accuracies) = (vec![], vec![], vec![]);

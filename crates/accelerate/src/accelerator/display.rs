@@ -5,16 +5,16 @@ use super::Accelerator;
 /// What the job is, one line for each thing, and DeepSpeed's config if there is one.
 ///
 /// # Source
-/// `AcceleratorState.__repr__`.
+/// `AcceleratorState.__repr__`. Differs: no line break at the end.
 impl fmt::Display for Accelerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         let (own, kind) = (state.distributed_type(), self.distributed_type());
         let text = state.to_string();
         write!(f, "{}", text.replacen(&own.to_string(), &kind.to_string(), 1))?;
-        writeln!(f, "Mixed precision type: {}", self.mixed_precision())?;
+        write!(f, "Mixed precision type: {}", self.mixed_precision())?;
         match self.deepspeed_config() {
-            Some(config) => writeln!(f, "ds_config: {config}"),
+            Some(config) => write!(f, "\nds_config: {config}"),
             None => Ok(()),
         }
     }
