@@ -52,7 +52,7 @@ fn passes_may_come_between_a_forward_pass_and_its_backward_pass() {
                 let first = loss(&job.model, &batch(step, rank))?;
                 // Another with gradients, and one without.
                 let second = loss(&job.model, &batch(10 + step, rank))?;
-                tch::no_grad(|| loss(&job.model, &batch(20 + step, rank)))?;
+                let _ = tch::no_grad(|| loss(&job.model, &batch(20 + step, rank)))?;
                 job.accelerator.backward(&first.f_add(&second)?)?;
                 job.step()?;
             }
@@ -148,7 +148,7 @@ fn gradients_stay_where_parameters_are_looked_at() {
                     .backward(&loss(&job.model, &batch(step, rank))?)?;
                 if looks {
                     job.weights()?;
-                    tch::no_grad(|| loss(&job.model, &batch(50, rank)))?;
+                    let _ = tch::no_grad(|| loss(&job.model, &batch(50, rank)))?;
                 }
                 job.step()?;
             }

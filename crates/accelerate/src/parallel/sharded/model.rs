@@ -7,7 +7,7 @@ use std::sync::Arc;
 use accelerate_plan::parallel::{
     Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp};
+use accelerate_torch::{ProcessGroup, ReduceOp, memory};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
@@ -90,6 +90,8 @@ impl ShardedModel {
         for unit in wanted {
             made.push(make_unit(unit, plan, &groups)?);
         }
+        // What was whole will not come again.
+        let _gave = memory::give_back_freed_memory();
         broadcast_buffers(module, group)?;
         if let Cast::To(float) = plan.precision.buffers {
             cast_buffers(module, kind(float))?;
