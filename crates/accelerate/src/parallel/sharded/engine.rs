@@ -242,7 +242,9 @@ impl State {
 
     /// Ends the reductions that need no waiting, so that their memory is free.
     pub(super) fn finish_what_is_reduced(&mut self, groups: &Groups) -> Result<()> {
-        let Some(&(unit, flat)) = self.reducing.front() else {
+        // With copies the end is a collective, which ranks have to come to at the same time.
+        let front = self.reducing.front().filter(|_| groups.replicate.is_none());
+        let Some(&(unit, flat)) = front else {
             return Ok(());
         };
         let storage = unit_at(&mut self.units, unit)?.flats.get(flat);
