@@ -12,6 +12,7 @@
 mod answer;
 pub(crate) mod args;
 mod config;
+mod configured;
 mod dtypes;
 pub(crate) mod error;
 mod hub;

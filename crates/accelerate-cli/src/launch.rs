@@ -28,6 +28,7 @@ mod port;
 mod program;
 pub(crate) mod rendezvous;
 mod resolve;
+mod sharding;
 mod signals;
 mod start;
 mod step;

@@ -1,10 +1,10 @@
-//! Enums whose values have names in flags, files and variables.
+//! Enums whose values have names.
 
-/// Defines enums with one name per value, further spellings that are read, and a text format.
-macro_rules! choices {
+/// Defines enums with one name per value, and further spellings that are read.
+macro_rules! named {
     ($(
         $(#[$doc:meta])*
-        $name:ident ($kind:literal) {
+        $name:ident {
             $(#[$first_doc:meta])*
             $first:ident = $first_text:literal $(| $first_alias:literal)*,
             $(
@@ -31,15 +31,7 @@ macro_rules! choices {
             /// The names of all values.
             pub const NAMES: &'static [&'static str] = &[$first_text, $($text),*];
 
-            pub(crate) const FORMAT: $crate::env::Format<Self> = $crate::env::Format {
-                kind: $kind,
-                expected: concat!("one of `", $first_text, "`" $(, ", `", $text, "`")*),
-                choices: Self::NAMES,
-                parse: |text| Self::from_name(text).ok_or($crate::env::Refused::Invalid),
-                render: |value| value.name().to_owned(),
-            };
-
-            /// The name used in flags, files and variables.
+            /// The name of the value.
             pub const fn name(self) -> &'static str {
                 match self {
                     Self::$first => $first_text,
@@ -67,13 +59,54 @@ macro_rules! choices {
                 f.pad(self.name())
             }
         }
-
-        impl $crate::settings::Scalar for $name {
-            fn to_value(&self) -> $crate::config::Value {
-                self.name().into()
-            }
-        }
     )+};
 }
 
+/// Defines such enums for settings: their names are those used in flags, files and variables, and
+/// they have a text format.
+macro_rules! choices {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident ($kind:literal) {
+            $(#[$first_doc:meta])*
+            $first:ident = $first_text:literal $(| $first_alias:literal)*,
+            $(
+                $(#[$value_doc:meta])*
+                $value:ident = $text:literal $(| $alias:literal)*,
+            )*
+        }
+    )+) => {
+        $crate::choice::named! {$(
+            $(#[$doc])*
+            $name {
+                $(#[$first_doc])*
+                $first = $first_text $(| $first_alias)*,
+                $(
+                    $(#[$value_doc])*
+                    $value = $text $(| $alias)*,
+                )*
+            }
+        )+}
+
+        $(
+            impl $name {
+                pub(crate) const FORMAT: $crate::env::Format<Self> = $crate::env::Format {
+                    kind: $kind,
+                    expected: concat!("one of `", $first_text, "`" $(, ", `", $text, "`")*),
+                    choices: Self::NAMES,
+                    parse: |text| Self::from_name(text).ok_or($crate::env::Refused::Invalid),
+                    render: |value| value.name().to_owned(),
+                };
+            }
+
+            impl $crate::settings::Scalar for $name {
+                fn to_value(&self) -> $crate::config::Value {
+                    self.name().into()
+                }
+            }
+        )+
+    };
+}
+
 pub(crate) use choices;
+pub(crate) use named;

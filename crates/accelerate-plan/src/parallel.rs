@@ -39,7 +39,7 @@ mod wrap;
 pub use choices::{Dialect, FloatType, Recompute};
 pub use deepspeed::{DeepSpeedConfig, DeepSpeedJob, DeepSpeedPlugins, DeepSpeedSettings};
 pub use environment::{Preview, ShardingSettings};
-pub use error::{MissingClass, Mismatch, PlanError, UnresolvedAuto};
+pub use error::{Mismatch, MissingClass, PlanError, UnresolvedAuto};
 pub use facts::{GivenOptimizer, GivenScheduler, JobFacts, PrepareFacts};
 pub use fsdp::{FsdpSettings, PrecisionPolicy};
 pub use gradients::{Accumulation, Average, Clipping, NoSync, Reduction};

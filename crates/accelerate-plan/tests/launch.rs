@@ -552,3 +552,89 @@ fn a_mesh_of_a_file_needs_version_2_of_fsdp_too() {
     let megatron: (&dyn AnyKey, &str) = (&settings::DISTRIBUTED_TYPE, "MEGATRON_LM");
     assert!(check(&[size, megatron]).is_err());
 }
+
+/// A text that is allowed for a setting and is not its default.
+fn sample(key: &dyn AnyKey) -> &'static str {
+    let entry = key.entry();
+    let is_other = |text: &&&str| Some(**text) != entry.default;
+    if let Some(choice) = entry.choices.iter().rev().find(is_other) {
+        return choice;
+    }
+    match entry.kind {
+        "flag" if entry.default == Some("true") => "false",
+        "flag" => "true",
+        "flag or strategy" => "SHARD_GRAD_OP",
+        "text" => "some/text,more",
+        _ => "7",
+    }
+}
+
+/// Each flag of the documentation about sharding is there and reaches the processes, but for those
+/// that are about which machines start them.
+#[test]
+fn every_flag_about_sharding_reaches_the_processes() {
+    let documented = [
+        "deepspeed_config_file",
+        "zero_stage",
+        "offload_optimizer_device",
+        "offload_param_device",
+        "offload_optimizer_nvme_path",
+        "offload_param_nvme_path",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "zero3_init_flag",
+        "zero3_save_16bit_model",
+        "deepspeed_hostfile",
+        "deepspeed_exclusion_filter",
+        "deepspeed_inclusion_filter",
+        "deepspeed_multinode_launcher",
+        "deepspeed_moe_layer_cls_names",
+        "fsdp_offload_params",
+        "fsdp_min_num_params",
+        "fsdp_sharding_strategy",
+        "fsdp_auto_wrap_policy",
+        "fsdp_transformer_layer_cls_to_wrap",
+        "fsdp_backward_prefetch_policy",
+        "fsdp_state_dict_type",
+        "fsdp_forward_prefetch",
+        "fsdp_use_orig_params",
+        "fsdp_cpu_ram_efficient_loading",
+        "fsdp_sync_module_states",
+        "fsdp_activation_checkpointing",
+        "fsdp_version",
+        "fsdp_reshard_after_forward",
+    ];
+    let for_the_launcher = [
+        "deepspeed_hostfile",
+        "deepspeed_exclusion_filter",
+        "deepspeed_inclusion_filter",
+        "deepspeed_multinode_launcher",
+    ];
+    for name in documented {
+        let is_it =
+            |entry: &settings::KeyEntry| entry.name == name || entry.aliases.contains(&name);
+        let key = settings::TABLE.iter().find(|key| is_it(key.entry()));
+        let key = *key.unwrap_or_else(|| panic!("no setting `{name}`"));
+        let text = sample(key);
+        let layer = flags(&[(key, text)]);
+        let strategy = match key.entry().section {
+            settings::Section::Fsdp => Strategy::Fsdp,
+            _ => Strategy::DeepSpeed,
+        };
+        let overlay = environment(&Settings::resolve([layer.clone()]), strategy, true, None);
+        let Some(variable) = key.entry().variable else {
+            assert!(for_the_launcher.contains(&name), "{name}");
+            continue;
+        };
+        // What a process reads there is what was given.
+        let env = Environment::default().with(&overlay);
+        let read = Layer::from_env(&env).unwrap();
+        let given = layer.get(key.entry().name).unwrap();
+        let read = read.get(key.entry().name);
+        assert_eq!(
+            read.map(|read| &read.value),
+            Some(&given.value),
+            "{variable}"
+        );
+    }
+}

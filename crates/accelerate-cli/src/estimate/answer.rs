@@ -7,6 +7,7 @@ use crate::dtype_sum::DtypeSum;
 
 use super::{
     args::EstimateArgs,
+    configured::{Configured, configured},
     dtypes::{Row, row},
     error::{EstimateError, Result},
     largest::{Largest, Layer},
@@ -42,6 +43,7 @@ pub(crate) struct Answer {
     pub(crate) largest_layers: Vec<LayerName>,
     pub(crate) stored: Option<OnDisk>,
     pub(crate) training: Option<Training>,
+    pub(crate) configured: Option<Configured>,
     pub(crate) notes: Vec<String>,
     pub(crate) not_counted: [&'static str; 4],
 }
@@ -82,7 +84,10 @@ pub(crate) struct Training {
 /// # Errors
 /// [`EstimateError::UnevenMachines`].
 pub(crate) fn answer(args: &EstimateArgs, model: Model) -> Result<Answer> {
-    let training = training(args, &model)?;
+    let inventory = inventory(&model);
+    let training = training(args, &inventory)?;
+    let optimizer = args.optimizer.unwrap_or(Optimizer::Adamw);
+    let configured = configured(args, &inventory, optimizer)?;
     let mut notes = notes(args, &model);
     notes.splice(0..0, model.notes.iter().cloned());
     let (rows, largest, parameters) = match (&model.skeleton, &model.stored) {
@@ -112,6 +117,7 @@ pub(crate) fn answer(args: &EstimateArgs, model: Model) -> Result<Answer> {
         largest_layers: names(largest),
         stored: model.stored.as_ref().map(on_disk),
         training,
+        configured,
         notes,
         not_counted: NOT_COUNTED,
     })
@@ -156,7 +162,16 @@ fn names(largest: Largest) -> Vec<LayerName> {
     layers.map(name).collect()
 }
 
-fn training(args: &EstimateArgs, model: &Model) -> Result<Option<Training>> {
+/// What is trained of a model.
+fn inventory(model: &Model) -> Inventory {
+    match (&model.skeleton, &model.stored) {
+        (Some(skeleton), _) => of_skeleton(skeleton),
+        (None, Some(stored)) => of_stored(stored),
+        (None, None) => Inventory::default(),
+    }
+}
+
+fn training(args: &EstimateArgs, inventory: &Inventory) -> Result<Option<Training>> {
     if !args.wants_plans() {
         return Ok(None);
     }
@@ -174,11 +189,6 @@ fn training(args: &EstimateArgs, model: &Model) -> Result<Option<Training>> {
             num_machines,
         });
     }
-    let inventory = match (&model.skeleton, &model.stored) {
-        (Some(skeleton), _) => of_skeleton(skeleton),
-        (None, Some(stored)) => of_stored(stored),
-        (None, None) => Inventory::default(),
-    };
     let optimizer = args.optimizer.unwrap_or(Optimizer::Adamw);
     let precisions = match args.mixed_precision {
         Some(precision) => vec![precision],
@@ -187,7 +197,7 @@ fn training(args: &EstimateArgs, model: &Model) -> Result<Option<Training>> {
     let cases = precisions
         .into_iter()
         .flat_map(|p| Sharding::ALL.map(|plan| (plan, p)));
-    let plans = cases.map(|(plan, p)| usage(&inventory, plan, layout, optimizer, p));
+    let plans = cases.map(|(plan, p)| usage(inventory, plan, layout, optimizer, p));
     Ok(Some(Training {
         num_processes,
         num_machines,

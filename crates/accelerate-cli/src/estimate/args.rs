@@ -1,6 +1,6 @@
 //! The flags of `accelerate estimate-memory`.
 
-use std::num::NonZeroU64;
+use std::{num::NonZeroU64, path::PathBuf};
 
 use accelerate_plan::MixedPrecision;
 use clap::{
@@ -52,6 +52,10 @@ pub(crate) struct EstimateArgs {
     /// Also show the memory for training on each process under each sharding plan
     #[arg(long, help_heading = "Training")]
     pub(crate) plans: bool,
+
+    /// Also show the sharding plan of this config file, and what it takes on each process
+    #[arg(long = "config_file", value_name = "PATH", help_heading = "Training")]
+    pub(crate) config_file: Option<PathBuf>,
 
     /// Number of processes of all machines; implies `--plans` [default: 1]
     #[arg(long = "num_processes", value_name = "N", help_heading = "Training")]
@@ -137,4 +141,7 @@ JSON (`--json`), sizes in bytes:
   training     null, or num_processes, num_machines, optimizer, trainable_parameters, fixed_bytes,
                plans[] of plan, mixed_precision, shards, weights_bytes, copies_bytes,
                gradients_bytes, optimizer_bytes, per_process_bytes
+  configured   null, or config_file, plan[] (one line for each part), num_processes, num_machines,
+               weights_bytes, copies_bytes, gradients_bytes, optimizer_bytes, per_process_bytes,
+               device_bytes, cpu_bytes, disk_bytes
   notes[], not_counted[]    texts";

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use accelerate_plan::Hint;
+use accelerate_plan::{Hint, config::ConfigError, parallel::PlanError};
 
 pub(crate) type Result<T, E = EstimateError> = std::result::Result<T, E>;
 
@@ -129,6 +129,15 @@ pub(crate) enum EstimateError {
         num_machines: u64,
     },
 
+    #[error("cannot use the config file")]
+    File(#[source] ConfigError),
+
+    #[error("cannot make the plan of the config file")]
+    Plan(#[source] PlanError),
+
+    #[error("`{}` asks for no sharding: expected `distributed_type: FSDP` or `DEEPSPEED`", path.display())]
+    NotSharded { path: PathBuf },
+
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
 }
@@ -174,6 +183,8 @@ impl Hint for EstimateError {
             Self::UnknownTimm { known, .. } => return Some(weights_or_known("models", known)),
             Self::UnknownClass { known, .. } => return Some(format!("one of {}", quoted(known))),
             Self::RemoteCode { trusted, .. } => return Some(no_remote_code(*trusted)),
+            Self::File(error) => return error.hint(),
+            Self::Plan(error) => return error.hint(),
             Self::UnevenMachines { .. } => {
                 "`--num_processes` is the total of all machines: give a multiple of `--num_machines`"
             }

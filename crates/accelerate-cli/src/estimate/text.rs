@@ -4,6 +4,7 @@ use accelerate_plan::MixedPrecision;
 
 use super::{
     answer::{Answer, LayerName, OnDisk, Training},
+    configured::Configured,
     size_text::Size,
     table::{Table, TitleFit},
 };
@@ -19,6 +20,9 @@ pub(crate) fn text(answer: &Answer) -> String {
     }
     if let Some(training) = &answer.training {
         parts.push(plans(answer, training));
+    }
+    if let Some(configured) = &answer.configured {
+        parts.push(plan(configured));
     }
     parts.push(remarks(answer));
     let mut text = parts.join("\n\n");
@@ -122,6 +126,36 @@ fn plans(answer: &Answer, training: &Training) -> String {
         rows: rows.collect(),
     }
     .draw()
+}
+
+/// The plan of a config file and its bytes.
+fn plan(configured: &Configured) -> String {
+    let mut lines = vec![format!("Plan of `{}`:", configured.config_file)];
+    lines.extend(configured.plan.iter().map(|line| format!("  {line}")));
+    let size = |bytes| Size::Whole(bytes).to_string();
+    let parts = [
+        ("weights", configured.weights_bytes),
+        ("copies", configured.copies_bytes),
+        ("gradients", configured.gradients_bytes),
+        ("optimizer", configured.optimizer_bytes),
+    ];
+    let parts = parts.map(|(what, bytes)| format!("{what} {}", size(bytes)));
+    let places = [
+        ("on the device", configured.device_bytes),
+        ("in CPU memory", configured.cpu_bytes),
+        ("on disk", configured.disk_bytes),
+    ];
+    let places = places.into_iter().filter(|(_, bytes)| *bytes > 0);
+    let places: Vec<_> = places
+        .map(|(place, bytes)| format!("{} {place}", size(bytes)))
+        .collect();
+    lines.push(format!(
+        "On each of its {} processes: {}; together {}.",
+        configured.num_processes,
+        parts.join(", "),
+        places.join(", ")
+    ));
+    lines.join("\n")
 }
 
 fn remarks(answer: &Answer) -> String {

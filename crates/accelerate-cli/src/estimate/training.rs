@@ -1,7 +1,8 @@
 //! Memory for training on each process, under each way to share the work out.
 //!
-//! With P trainable elements, N processes and shards over S of them (all, or those of one machine
-//! for `HYBRID_SHARD`), in bytes, where `/S` rounds up:
+//! The numbers are those of [`accelerate_plan::parallel::memory`]. With P trainable elements, N
+//! processes and shards over S of them (all, or those of one machine for `HYBRID_SHARD`), in bytes,
+//! where `/S` rounds up:
 //!
 //! | plan | weights | copies | gradients | optimizer |
 //! | --- | --- | --- | --- | --- |
@@ -18,14 +19,20 @@
 //! largest blocks (one computes while the next one is fetched). Buffers and weights that cannot be
 //! trained are whole everywhere. One process shards nothing: every plan is DDP then.
 
-use accelerate_plan::MixedPrecision;
+use std::num::NonZeroUsize;
+
+use accelerate_plan::{
+    MixedPrecision,
+    parallel::{
+        Cast, FloatType, Mesh, ParallelPlan, Sharded,
+        memory::{ModelSizes, UnitSize},
+    },
+};
 use clap::ValueEnum;
 use serde::Serialize;
 
 /// Bytes of a float32.
 const FULL: u64 = 4;
-/// Bytes of a value in lower precision.
-const HALF: u64 = 2;
 
 /// What is trained, and what is only there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,19 +62,25 @@ impl Inventory {
         elements.fold(0, u64::saturating_add)
     }
 
-    /// The elements that are whole at one time where weights are sharded.
-    fn gathered(&self) -> u64 {
+    /// The model in units: its repeated blocks, and the root with everything else. Where the root is
+    /// the only unit it has it all.
+    pub(crate) fn sizes(&self, optimizer: Optimizer, has_units: bool) -> ModelSizes {
         let blocks = self.trainable.iter().filter_map(|t| t.block).max();
-        let mut blocks = vec![0_u64; blocks.map_or(0, |last| last + 1)];
-        let mut rest: u64 = 0;
+        let mut units = vec![UnitSize::default(); blocks.map_or(0, |last| last + 1)];
+        let mut root = UnitSize::default();
         for tensor in &self.trainable {
-            let sum = tensor.block.and_then(|block| blocks.get_mut(block));
-            let sum = sum.unwrap_or(&mut rest);
-            *sum = sum.saturating_add(tensor.elements());
+            let block = tensor.block.filter(|_| has_units);
+            let unit = block.and_then(|block| units.get_mut(block));
+            let unit = unit.unwrap_or(&mut root);
+            unit.trainable = unit.trainable.saturating_add(tensor.elements());
         }
-        blocks.sort_unstable();
-        let two = blocks.iter().rev().take(2);
-        two.fold(rest, |sum, &block| sum.saturating_add(block))
+        ModelSizes {
+            root,
+            units,
+            loaded: FloatType::Float32,
+            fixed_bytes: self.fixed_bytes,
+            optimizer_bytes: self.state_bytes(optimizer),
+        }
     }
 
     fn state_bytes(&self, optimizer: Optimizer) -> u64 {
@@ -233,43 +246,38 @@ pub(crate) fn usage(
     mixed_precision: MixedPrecision,
 ) -> Usage {
     let shards = plan.degree(layout);
-    let plan_in_effect = if shards == 1 { Sharding::Ddp } else { plan };
-    let mixed = mixed_precision != MixedPrecision::No;
-    let all = inventory.elements();
-    let shard = all.div_ceil(shards);
-    let gathered = inventory.gathered().min(all);
-    let computed = if mixed { HALF } else { FULL };
-    let low_copy = if mixed { bytes(all, HALF) } else { 0 };
-
-    let (weights, copies, gradients) = match plan_in_effect {
-        Sharding::Ddp => (bytes(all, FULL), low_copy, bytes(all, FULL)),
-        Sharding::Zero1 if mixed => (bytes(shard, FULL), low_copy, bytes(all, HALF)),
-        Sharding::Zero1 => (bytes(all, FULL), 0, bytes(all, FULL)),
-        Sharding::Zero2 if mixed => (bytes(shard, FULL), low_copy, bytes(shard, FULL)),
-        Sharding::Zero2 => (bytes(all, FULL), 0, bytes(shard, FULL)),
-        Sharding::FullShard | Sharding::HybridShard => (
-            bytes(shard, FULL),
-            bytes(gathered, computed),
-            bytes(shard, FULL),
-        ),
-    };
-    let weights = weights.saturating_add(inventory.fixed_bytes);
-    let optimizer = inventory.state_bytes(optimizer).div_ceil(shards);
-    let parts = [weights, copies, gradients, optimizer];
+    let sizes = inventory.sizes(optimizer, true);
+    let memory = compiled(plan, shards, mixed_precision).rank_memory(&sizes, 0);
     Usage {
         plan,
         mixed_precision,
         shards,
-        weights_bytes: weights,
-        copies_bytes: copies,
-        gradients_bytes: gradients,
-        optimizer_bytes: optimizer,
-        per_process_bytes: parts.into_iter().fold(0, u64::saturating_add),
+        weights_bytes: memory.weights,
+        copies_bytes: memory.copies,
+        gradients_bytes: memory.gradients,
+        optimizer_bytes: memory.optimizer,
+        per_process_bytes: memory.total(),
     }
 }
 
-fn bytes(elements: u64, each: u64) -> u64 {
-    elements.saturating_mul(each)
+/// The plan for one copy of a model over `shards` ranks.
+fn compiled(plan: Sharding, shards: u64, mixed_precision: MixedPrecision) -> ParallelPlan {
+    let ranks = usize::try_from(shards).ok().and_then(NonZeroUsize::new);
+    let mesh = Mesh::sharded(ranks.unwrap_or(NonZeroUsize::MIN));
+    let mut compiled = ParallelPlan::new(
+        mesh,
+        match plan {
+            Sharding::Ddp => Sharded::Nothing,
+            Sharding::Zero1 => Sharded::OptimizerState,
+            Sharding::Zero2 => Sharded::Gradients,
+            Sharding::FullShard | Sharding::HybridShard => Sharded::Parameters,
+        },
+    );
+    if mixed_precision != MixedPrecision::No {
+        compiled.precision.parameters = Cast::To(FloatType::BFloat16);
+        compiled.precision.is_master_float32 = true;
+    }
+    compiled
 }
 
 #[cfg(test)]

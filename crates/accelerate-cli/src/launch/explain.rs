@@ -16,7 +16,10 @@ use accelerate_plan::{
     launch::{Nodes, Program},
 };
 
-use super::resolve::{Resolved, Way};
+use super::{
+    resolve::{Resolved, Way},
+    sharding,
+};
 use crate::{
     configuration::{rows, settle_device},
     error::Result,
@@ -49,6 +52,10 @@ pub(crate) fn explain(resolved: &Resolved) -> Result<ExitCode> {
         section(&mut text, "without an effect", &resolved.unused);
     }
     section(&mut text, "processes", &processes(resolved));
+    let sharding = sharding::lines(resolved);
+    if !sharding.is_empty() {
+        section(&mut text, "plan", &sharding);
+    }
     let environment_of = match resolved.way {
         Way::Through { .. } => "environment of the command",
         Way::Here { .. } | Way::Machines(_) => "environment of the first process here",

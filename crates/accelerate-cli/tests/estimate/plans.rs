@@ -94,3 +94,41 @@ fn processes_that_do_not_divide_are_a_usage_error() {
         Some(2)
     );
 }
+
+#[test]
+fn the_plan_of_a_config_file_is_shown_with_its_bytes() {
+    let folder = Folder::new();
+    folder.write("config.json", LLAMA);
+    folder.write(
+        "job.yaml",
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nfsdp_config:\n  \
+         fsdp_sharding_strategy: 1\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  \
+         fsdp_offload_params: true\n  fsdp_backward_prefetch: BACKWARD_PRE\n",
+    );
+    let json = folder.json(&["config.json", "--config_file", "job.yaml"]);
+    let layer = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64;
+    let rest = 500 * 64 + 64;
+    let all: u64 = 6 * layer + rest;
+    let buffers = 2 * 8 * 4;
+    let plan = &json["configured"];
+    assert_eq!(plan["num_processes"], 4);
+    assert_eq!(plan["copies_bytes"], (rest + 2 * layer) * 2);
+    assert_eq!(plan["gradients_bytes"], all);
+    assert_eq!(plan["optimizer_bytes"], 2 * all);
+    assert_eq!(plan["device_bytes"], (rest + 2 * layer) * 2 + buffers);
+    assert_eq!(plan["cpu_bytes"], 4 * all);
+    let text = folder
+        .run(&["config.json", "--config_file", "job.yaml"])
+        .out;
+    assert!(text.contains("Plan of `job.yaml`:\n  told as "), "{text}");
+    assert!(text.contains("(job.yaml:5)"), "{text}");
+    assert!(
+        text.contains("On each of its 4 processes: weights "),
+        "{text}"
+    );
+
+    folder.write("plain.yaml", "distributed_type: MULTI_CPU\n");
+    let ended = folder.run(&["config.json", "--config_file", "plain.yaml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("asks for no sharding"), "{}", ended.err);
+}

@@ -161,3 +161,30 @@ fn a_mesh_that_does_not_fit_is_refused_with_every_size() {
     );
     done.assert_says("hint: choose sizes whose product is 8, or give `--num_processes 6`");
 }
+
+#[test]
+fn a_dry_run_shows_the_plan_that_the_processes_will_make() {
+    let folder = Folder::new();
+    let run = |words: &[&str]| {
+        let run = folder.launch(["--num_processes", "2", "--dry_run"]);
+        run.args(words).args(["true"]).done()
+    };
+    let done = run(&["--use_fsdp", "--fsdp_sharding_strategy", "2"]);
+    done.assert_code(0).assert_prints("plan:\n  told as ");
+    done.assert_prints("optimizer state, gradients  (flag `--fsdp_sharding_strategy`)\n");
+    let done = run(&[
+        "--use_deepspeed",
+        "--zero_stage",
+        "3",
+        "--offload_param_device",
+        "cpu",
+    ]);
+    done.assert_prints("in pinned CPU memory  (flag `--offload_param_device`)\n");
+    done.assert_prints("found out when a model is prepared: train_batch_size");
+    folder.write("ds.json", "{\"zero_optimization\": {\"stag\": 3}}");
+    let done = run(&["--use_deepspeed", "--deepspeed_config_file", "ds.json"]);
+    done.assert_prints("cannot be made: cannot understand the config of DeepSpeed\n");
+    done.assert_prints("`zero_optimization.stag` (line 1)\n");
+    done.assert_prints("hint: did you mean `stage` instead of `zero_optimization.stag`?\n");
+    assert!(!run(&[]).stdout.contains("plan:"));
+}

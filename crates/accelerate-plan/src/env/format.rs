@@ -88,6 +88,34 @@ pub(crate) static STEPS: Format<NonZeroU32> = Format {
     render: written,
 };
 
+/// A number of steps, or `auto`: somebody else says it, which counts as not set.
+pub(crate) static STEPS_OR_AUTO: Format<NonZeroU32> = Format {
+    kind: "count",
+    expected: "a whole number, at least 1, or `auto`",
+    choices: &[],
+    parse: |text| not_auto(text).and_then(STEPS.parse),
+    render: written,
+};
+
+/// A number that is not negative, or `auto`: somebody else says it, which counts as not set.
+pub(crate) static NUMBER_OR_AUTO: Format<f64> = Format {
+    kind: "number",
+    expected: "a number, at least 0, or `auto`",
+    choices: &[],
+    parse: |text| not_auto(text).and_then(NUMBER.parse),
+    render: |number| python_float(*number),
+};
+
+/// The word for a value that somebody else says.
+pub(crate) const AUTO: &str = "auto";
+
+fn not_auto(text: &str) -> Result<&str, Refused> {
+    match text {
+        AUTO => Err(Refused::CountsAsUnset),
+        text => Ok(text),
+    }
+}
+
 /// A TCP port that can be connected to.
 pub(crate) static PORT: Format<NonZeroU16> = Format {
     kind: "port",

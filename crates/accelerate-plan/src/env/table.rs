@@ -4,8 +4,8 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 
 use super::{
     format::{
-        COUNT, DIGIT_FLAG, FLAG, Format, INDEX, NUMBER, PORT, PORT_OR_FREE, PRECISION, PYTHON_FLAG,
-        SIZE, STAGE, STEPS, TEXT, THREADS, WHOLE,
+        COUNT, DIGIT_FLAG, FLAG, Format, INDEX, NUMBER, NUMBER_OR_AUTO, PORT, PORT_OR_FREE,
+        PRECISION, PYTHON_FLAG, SIZE, STAGE, STEPS_OR_AUTO, TEXT, THREADS, WHOLE,
     },
     variable::{Entry, Inheritance::*, Variable, Writer::*},
 };
@@ -194,7 +194,7 @@ variables! {
     /// In which lower precision to compute.
     MIXED_PRECISION: MixedPrecision = "ACCELERATE_MIXED_PRECISION", PRECISION, Some("no"), Launcher, Replaced;
     /// Over how many steps gradients are added up before the optimizer acts.
-    GRADIENT_ACCUMULATION_STEPS: NonZeroU32 = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", STEPS, Some("1"), Launcher, Kept;
+    GRADIENT_ACCUMULATION_STEPS: NonZeroU32 = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", STEPS_OR_AUTO, Some("1"), Launcher, Kept;
     /// Whether collectives first check that all processes call the same one with fitting shapes.
     DEBUG_MODE: bool = "ACCELERATE_DEBUG_MODE", FLAG, Some("false"), Launcher, Kept;
     /// Whether each process is pinned to the cores next to its device.
@@ -314,7 +314,7 @@ variables! {
     /// What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too.
     DEEPSPEED_ZERO_STAGE: u64 = "ACCELERATE_DEEPSPEED_ZERO_STAGE", STAGE, None, Launcher, Kept;
     /// Largest norm of the gradients.
-    GRADIENT_CLIPPING: f64 = "ACCELERATE_GRADIENT_CLIPPING", NUMBER, None, Launcher, Kept;
+    GRADIENT_CLIPPING: f64 = "ACCELERATE_GRADIENT_CLIPPING", NUMBER_OR_AUTO, None, Launcher, Kept;
     /// Where the optimizer state is kept.
     DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE: OffloadDevice = "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", DEVICE, None, Launcher, Kept;
     /// Where parameters are kept.

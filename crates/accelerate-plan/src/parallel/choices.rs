@@ -1,10 +1,10 @@
 //! Choices of a plan that have a name and nothing more.
 
-use crate::choice::choices;
+use crate::choice::named;
 
-choices! {
+named! {
     /// Whose words a plan was told in.
-    Dialect ("dialect") {
+    Dialect {
         /// Nobody's: every rank holds everything.
         Plain = "data parallel",
         /// FSDP, version 1.
@@ -18,7 +18,7 @@ choices! {
     }
 
     /// A type of numbers that a plan can ask for.
-    FloatType ("type of numbers") {
+    FloatType {
         /// 32 bits.
         Float32 = "float32" | "fp32" | "torch.float32",
         /// 16 bits, of which 5 are for the exponent.
@@ -28,7 +28,7 @@ choices! {
     }
 
     /// Which activations are computed again in the backward pass.
-    Recompute ("recomputation") {
+    Recompute {
         /// None: all are kept.
         Nothing = "nothing",
         /// Those inside of each unit; its inputs are kept.

@@ -7,7 +7,7 @@
 //! gives a [`DeepSpeedJob`]: the plan, the sizes of batches, and who provides optimizer and schedule.
 
 mod ambiguity;
-mod base64;
+mod autos;
 mod batch;
 mod compile;
 mod config;
@@ -17,6 +17,7 @@ mod optimizer;
 mod plugins;
 mod prepare;
 mod python;
+mod read;
 mod resolve;
 mod roles;
 mod scheduler;

@@ -40,11 +40,7 @@ impl ParallelPlan {
             (true, Part::Mesh, self.mesh.to_string()),
             (true, Part::Sharded, self.sharded.to_string()),
             (gathers, Part::AfterForward, self.after_forward()),
-            (
-                self.sharded > Sharded::Nothing,
-                Part::Wrap,
-                self.units(),
-            ),
+            (self.sharded > Sharded::Nothing, Part::Wrap, self.units()),
             (
                 self.ignored != Ignored::Nothing,
                 Part::Ignored,

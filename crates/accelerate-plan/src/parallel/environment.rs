@@ -68,9 +68,9 @@ impl ShardingSettings {
                 settings: Box::new(FsdpSettings::of_launch(settings)),
                 mesh: mesh(settings, job)?,
             }),
-            Strategy::DeepSpeed => {
-                Some(Self::DeepSpeed(Box::new(DeepSpeedSettings::of_launch(settings))))
-            }
+            Strategy::DeepSpeed => Some(Self::DeepSpeed(Box::new(DeepSpeedSettings::of_launch(
+                settings,
+            )))),
             _ => None,
         })
     }
@@ -97,9 +97,7 @@ impl ShardingSettings {
     pub fn preview(&self, job: &JobFacts) -> Result<Preview> {
         let (plan, open) = match self {
             Self::Fsdp { settings, mesh } => (settings.compile(job, mesh.clone())?, Vec::new()),
-            Self::DeepSpeed(settings) => {
-                settings.resolve(&job.mixed_precision)?.preview(job)?
-            }
+            Self::DeepSpeed(settings) => settings.resolve(&job.mixed_precision)?.preview(job)?,
         };
         Ok(Preview { plan, open })
     }
@@ -140,7 +138,9 @@ impl ParallelPlan {
         facts: &PrepareFacts,
     ) -> Result<Option<Self>> {
         let settings = ShardingSettings::from_environment(env, job)?;
-        settings.map(|settings| settings.plan(job, facts)).transpose()
+        settings
+            .map(|settings| settings.plan(job, facts))
+            .transpose()
     }
 }
 

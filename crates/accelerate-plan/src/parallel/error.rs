@@ -57,7 +57,10 @@ pub enum PlanError {
     },
 
     /// Values of DeepSpeed's config that a program says otherwise.
-    #[error("the DeepSpeed config and the program disagree: {}", Listed(mismatches))]
+    #[error(
+        "the DeepSpeed config and the program disagree: {}",
+        Listed(mismatches)
+    )]
     Mismatches {
         /// Every such key.
         mismatches: Vec<Mismatch>,
@@ -95,7 +98,9 @@ pub enum PlanError {
     },
 
     /// A group size that does not divide the ranks.
-    #[error("`{what}` is {size} ({origin}): expected a divisor of the {world_size} ranks of the job")]
+    #[error(
+        "`{what}` is {size} ({origin}): expected a divisor of the {world_size} ranks of the job"
+    )]
     Divisor {
         /// The setting.
         what: &'static str,
@@ -209,7 +214,10 @@ impl fmt::Display for Mismatch {
             origin,
             said,
         } = self;
-        write!(f, "`{key}` is {found} ({origin}), and the program says {said}")
+        write!(
+            f,
+            "`{key}` is {found} ({origin}), and the program says {said}"
+        )
     }
 }
 
@@ -237,9 +245,10 @@ impl Hint for PlanError {
         match self {
             Self::Settings(error) => error.hint(),
             Self::Config(error) => error.hint(),
-            Self::NoZeroOptimization { .. } => {
-                Some("add `\"zero_optimization\": {\"stage\": 2}`, with the stage that is meant".to_owned())
-            }
+            Self::NoZeroOptimization { .. } => Some(
+                "add `\"zero_optimization\": {\"stage\": 2}`, with the stage that is meant"
+                    .to_owned(),
+            ),
             Self::Ambiguous { .. } => Some(
                 "say it in the DeepSpeed config only, or set the key to `auto` there; `accelerate \
                  config` writes a config file that leaves the rest out"
@@ -283,7 +292,10 @@ fn unresolved(keys: &[UnresolvedAuto]) -> String {
         let UnresolvedAuto { key, origin, needs } = auto;
         format!("`{key}` ({origin}) needs {needs}")
     });
-    format!("cannot find out what `auto` is: {}", keys.collect::<Vec<_>>().join("; "))
+    format!(
+        "cannot find out what `auto` is: {}",
+        keys.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn quoted(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {

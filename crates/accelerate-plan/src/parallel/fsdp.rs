@@ -2,7 +2,9 @@
 
 mod compile;
 mod policy;
+mod precision;
 mod settings;
+mod strategy;
 
 pub use policy::PrecisionPolicy;
 pub use settings::FsdpSettings;

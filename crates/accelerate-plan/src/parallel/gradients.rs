@@ -104,6 +104,7 @@ impl fmt::Display for Accumulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ByProgram => f.pad("as the program says"),
+            Self::Steps(NonZeroU32::MIN) => f.pad("over one batch"),
             Self::Steps(steps) => write!(f, "over {steps} batches"),
         }
     }
@@ -122,9 +123,10 @@ mod tests {
             }
         }
         let before = |ranks| Average::Balanced.factors(ranks, false).0;
-        assert_eq!([1, 2, 3, 4, 6, 8, 16, 64].map(before), [
-            1.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 8.0
-        ]);
+        assert_eq!(
+            [1, 2, 3, 4, 6, 8, 16, 64].map(before),
+            [1.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 8.0]
+        );
         assert_eq!(Average::BalancedIfFloat16.factors(8, false), (1.0, 8.0));
         assert_eq!(Average::BalancedIfFloat16.factors(8, true), (4.0, 2.0));
     }

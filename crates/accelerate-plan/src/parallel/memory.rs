@@ -153,7 +153,8 @@ impl ParallelPlan {
         };
         placed.add(master, sizes.kept);
         placed.add(&offload.optimizer_state, away(sizes.optimizer));
-        placed.add(&Storage::Device, sizes.optimizer - away(sizes.optimizer));
+        let rest = sizes.optimizer.saturating_sub(away(sizes.optimizer));
+        placed.add(&Storage::Device, rest);
         placed
     }
 
@@ -182,13 +183,13 @@ impl ParallelPlan {
         let frozen = model.sum(|unit| unit.frozen);
         let loaded = model.loaded.bytes();
         let mine = part(trainable, ranks, index);
-        let low_copy = if is_low { bytes(trainable, computed) } else { 0 };
+        let low_copy = if is_low {
+            bytes(trainable, computed)
+        } else {
+            0
+        };
         let (kept, gathered, gradients) = match sharded {
-            Sharded::Nothing => (
-                bytes(trainable, master),
-                low_copy,
-                bytes(trainable, master),
-            ),
+            Sharded::Nothing => (bytes(trainable, master), low_copy, bytes(trainable, master)),
             Sharded::OptimizerState if is_low => {
                 (bytes(mine, master), low_copy, bytes(trainable, computed))
             }
@@ -202,7 +203,11 @@ impl ParallelPlan {
             ),
         };
         let is_cut = sharded == Sharded::Parameters;
-        let kept_frozen = if is_cut { part(frozen, ranks, index) } else { frozen };
+        let kept_frozen = if is_cut {
+            part(frozen, ranks, index)
+        } else {
+            frozen
+        };
         Sizes {
             kept: kept.saturating_add(bytes(kept_frozen, loaded)),
             gathered,
@@ -223,9 +228,7 @@ impl ParallelPlan {
             false => bytes(mine, computed),
         };
         let second = match self.after_forward {
-            AfterForward::ReleaseTo(size) => {
-                bytes(trainable.div_ceil(size.get() as u64), computed)
-            }
+            AfterForward::ReleaseTo(size) => bytes(trainable.div_ceil(size.get() as u64), computed),
             AfterForward::Keep | AfterForward::Release => 0,
         };
         apart.saturating_add(second)

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{choice::choices, settings::Origin};
+use crate::{choice::named, settings::Origin};
 
-choices! {
+named! {
     /// A part of a plan, by the name that the plan is shown with.
     #[derive(PartialOrd, Ord)]
-    Part ("part of a plan") {
+    Part {
         /// Whose words.
         Dialect = "told as",
         /// The ranks as a grid.

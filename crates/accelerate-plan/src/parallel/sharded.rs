@@ -2,16 +2,16 @@
 
 use std::{fmt, num::NonZeroUsize};
 
-use crate::choice::choices;
+use crate::choice::named;
 
-choices! {
+named! {
     /// What ranks hold in shards; each value includes those before it.
     ///
     /// What is not in shards is whole on every rank of a shard group. With `Gradients`, parameters
     /// are whole while a step computes; whether they are between steps too is up to whoever executes
     /// the plan, because it changes neither results nor the peak of memory.
     #[derive(PartialOrd, Ord)]
-    Sharded ("what is sharded") {
+    Sharded {
         /// Nothing: ranks are copies (`NO_SHARD`, stage 0).
         Nothing = "nothing",
         /// The state of the optimizer (stage 1).
@@ -23,7 +23,7 @@ choices! {
     }
 
     /// How numbers travel.
-    Quantised ("numbers on the way") {
+    Quantised {
         /// As they are computed.
         No = "as computed",
         /// As 8-bit integers with a scale for each group (qwZ).

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Value, python_float},
-    env::{Environment, Format, Variable},
+    env::{Environment, Format, Refused, Variable, format::AUTO},
     settings::Scalar,
 };
 
@@ -251,8 +251,14 @@ impl<T: Scalar> AnyKey for Key<T> {
         &self.entry
     }
 
+    /// `auto` stays a text: it has no type, so nobody is told of it, but it hides what further
+    /// sources say.
     fn canonical(&self, value: &Value) -> Option<Value> {
-        self.typed(value).map(|typed| typed.to_value())
+        let is_auto = matches!(value, Value::Text(text) if text.trim() == AUTO);
+        match (self.format.parse)(AUTO) {
+            Err(Refused::CountsAsUnset) if is_auto => Some(AUTO.into()),
+            _ => self.typed(value).map(|typed| typed.to_value()),
+        }
     }
 
     fn export(&self, value: &Value) -> Option<(&'static str, String)> {

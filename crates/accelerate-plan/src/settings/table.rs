@@ -14,8 +14,8 @@ use crate::{
     env::{
         self,
         format::{
-            COUNT, DIGIT_FLAG, FLAG, INDEX, NUMBER, PORT_OR_FREE, PRECISION, PYTHON_FLAG, STAGE,
-            STEPS, TEXT, THREADS, WHOLE,
+            COUNT, DIGIT_FLAG, FLAG, INDEX, NUMBER, NUMBER_OR_AUTO, PORT_OR_FREE, PRECISION,
+            PYTHON_FLAG, STAGE, STEPS_OR_AUTO, TEXT, THREADS, WHOLE,
         },
     },
 };
@@ -149,9 +149,9 @@ settings! {
     /// What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too.
     ZERO_STAGE: u64 = "zero_stage" [], DeepSpeed, OneValue, &STAGE, None, Some(&env::DEEPSPEED_ZERO_STAGE);
     /// Steps over which gradients are added up before the optimizer acts.
-    GRADIENT_ACCUMULATION_STEPS: NonZeroU32 = "gradient_accumulation_steps" [], DeepSpeed, OneValue, &STEPS, None, Some(&env::GRADIENT_ACCUMULATION_STEPS);
+    GRADIENT_ACCUMULATION_STEPS: NonZeroU32 = "gradient_accumulation_steps" [], DeepSpeed, OneValue, &STEPS_OR_AUTO, None, Some(&env::GRADIENT_ACCUMULATION_STEPS);
     /// Largest norm of the gradients.
-    GRADIENT_CLIPPING: f64 = "gradient_clipping" [], DeepSpeed, OneValue, &NUMBER, None, Some(&env::GRADIENT_CLIPPING);
+    GRADIENT_CLIPPING: f64 = "gradient_clipping" [], DeepSpeed, OneValue, &NUMBER_OR_AUTO, None, Some(&env::GRADIENT_CLIPPING);
     /// Where the optimizer state is kept.
     OFFLOAD_OPTIMIZER_DEVICE: OffloadDevice = "offload_optimizer_device" [], DeepSpeed, OneValue, &OffloadDevice::FORMAT, None, Some(&env::DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE);
     /// Where parameters are kept.

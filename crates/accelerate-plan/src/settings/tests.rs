@@ -197,3 +197,28 @@ fn spellings_for_processes_are_those_that_the_original_writes() {
         Some("False")
     );
 }
+
+#[test]
+fn auto_is_left_to_others_and_hides_what_a_file_says() {
+    let mut flags = Layer::default();
+    let origin = Origin::Flag("--gradient_clipping".to_owned());
+    flags
+        .give(&GRADIENT_CLIPPING, &"auto".into(), origin)
+        .unwrap();
+    let mut file = Layer::default();
+    let origin = Origin::Variable("ACCELERATE_GRADIENT_CLIPPING");
+    file.give(&GRADIENT_CLIPPING, &"0.5".into(), origin)
+        .unwrap();
+    let settings = Settings::resolve([flags, file.clone()]);
+    assert_eq!(settings.given(&GRADIENT_CLIPPING), None);
+    assert!(
+        settings
+            .export(|entry| entry.name == "gradient_clipping")
+            .is_empty()
+    );
+    let settings = Settings::resolve([file]);
+    assert_eq!(settings.get(&GRADIENT_CLIPPING), Some(0.5));
+    let env = Environment::from_pairs([("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto")]);
+    let layer = Layer::from_env(&env).unwrap();
+    assert!(layer.get(GRADIENT_ACCUMULATION_STEPS.name()).is_none());
+}

@@ -205,7 +205,10 @@ fn contradicting_key(document: &Document, precision: MixedPrecision) -> Option<&
     let (fp16, bf16) = ("fp16.enabled", "bf16.enabled");
     let says = |key: &str| document.get(key).and_then(flag);
     let (wanted, other) = match precision {
-        MixedPrecision::No => (None, [fp16, bf16].into_iter().find(|key| says(key) == Some(true))),
+        MixedPrecision::No => (
+            None,
+            [fp16, bf16].into_iter().find(|key| says(key) == Some(true)),
+        ),
         MixedPrecision::Fp16 => (Some(fp16), Some(bf16)),
         MixedPrecision::Bf16 | MixedPrecision::Fp8 => (Some(bf16), Some(fp16)),
     };

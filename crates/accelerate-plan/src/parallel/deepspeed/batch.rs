@@ -109,11 +109,7 @@ impl fmt::Display for BatchSizes {
         let left = format!("`train_batch_size` ({}, {})", train.value, train.origin);
         match self.holds() {
             true => write!(f, "{left} = {right}"),
-            false => write!(
-                f,
-                "expected {left} to be {right} = {}",
-                self.product()
-            ),
+            false => write!(f, "expected {left} to be {right} = {}", self.product()),
         }
     }
 }

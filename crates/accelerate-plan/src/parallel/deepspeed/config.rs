@@ -2,8 +2,14 @@
 
 use std::fmt;
 
-use super::{document::{Document, flag}, python};
-use crate::{MixedPrecision, settings::{Origin, Sourced}};
+use super::{
+    document::{Document, flag},
+    python,
+};
+use crate::{
+    MixedPrecision,
+    settings::{Origin, Sourced},
+};
 
 /// DeepSpeed's config with the plugin's values and the precision filled in. What depends on the model
 /// and the loaders may still be `auto`.

@@ -192,7 +192,9 @@ impl Document {
     pub(super) fn refuse(&self, key: &str, expected: impl Into<String>) -> PlanError {
         PlanError::Value {
             key: key.to_owned(),
-            found: self.get(key).map_or_else(|| "nothing".to_owned(), inline_json),
+            found: self
+                .get(key)
+                .map_or_else(|| "nothing".to_owned(), inline_json),
             expected: expected.into(),
             origin: self.origin(key),
         }

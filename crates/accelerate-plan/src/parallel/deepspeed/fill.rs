@@ -1,10 +1,6 @@
 //! Values that a program fills in by name.
 
-use super::{
-    DeepSpeedConfig,
-    ambiguity::is_same,
-    document::is_auto,
-};
+use super::{DeepSpeedConfig, ambiguity::is_same, document::is_auto};
 use crate::{
     config::{Value, inline_json},
     parallel::{Mismatch, PlanError},

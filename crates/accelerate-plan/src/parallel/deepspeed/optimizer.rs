@@ -113,7 +113,9 @@ impl NamedOptimizer {
         };
         let clip = dotted(PARAMS, "max_grad_norm");
         if document.has(&clip) {
-            return Err(document.refuse(&clip, "`gradient_clipping` outside of `optimizer` instead"));
+            return Err(
+                document.refuse(&clip, "`gradient_clipping` outside of `optimizer` instead")
+            );
         }
         let kind = kind(document, &name)?;
         let sends_bits = ["onebitadam", "onebitlamb", "zerooneadam"];
@@ -238,7 +240,10 @@ impl<'a> Params<'a> {
         };
         let alike = nearest(unknown, known.iter().copied());
         let expected = match alike {
-            Some(alike) => format!("`{alike}`, or another parameter of it: `{}`", known.join("`, `")),
+            Some(alike) => format!(
+                "`{alike}`, or another parameter of it: `{}`",
+                known.join("`, `")
+            ),
             None => format!("a parameter of it: `{}`", known.join("`, `")),
         };
         Err(self.document.refuse(&dotted(self.map, unknown), expected))
@@ -256,13 +261,15 @@ impl<'a> Params<'a> {
 
     fn pair(&self, name: &str, otherwise: (f64, f64)) -> Result<(f64, f64)> {
         let key = dotted(self.map, name);
-        let found = self.document.read(&key, "a list of two numbers", |value| match value {
-            Value::List(items) => match items.as_slice() {
-                [first, second] => Some((number(first)?, number(second)?)),
+        let found = self
+            .document
+            .read(&key, "a list of two numbers", |value| match value {
+                Value::List(items) => match items.as_slice() {
+                    [first, second] => Some((number(first)?, number(second)?)),
+                    _ => None,
+                },
                 _ => None,
-            },
-            _ => None,
-        })?;
+            })?;
         Ok(found.unwrap_or(otherwise))
     }
 

@@ -62,7 +62,10 @@ mod tests {
         let entries = IndexMap::from([
             ("a".to_owned(), Value::Map(inner)),
             ("b".to_owned(), Value::Float(f64::INFINITY)),
-            ("c".to_owned(), Value::List(vec![Value::Int(1), Value::Null])),
+            (
+                "c".to_owned(),
+                Value::List(vec![Value::Int(1), Value::Null]),
+            ),
             ("it's".to_owned(), Value::from("x\n'\"")),
         ]);
         assert_eq!(

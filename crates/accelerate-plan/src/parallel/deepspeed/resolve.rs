@@ -1,27 +1,21 @@
 //! From what somebody said to one config.
 
-use std::path::{Path, PathBuf};
-
 use indexmap::IndexMap;
 
 use super::{
-    ConfigSource, DeepSpeedConfig, DeepSpeedSettings,
+    DeepSpeedConfig, DeepSpeedSettings,
     ambiguity::PAIRS,
-    base64,
     document::{Document, flag, whole},
-    schema,
+    read::read,
 };
 use crate::{
     MixedPrecision,
-    config::{ConfigError, Node, NodeKind, RawFile, Value, json, yaml},
+    config::Value,
     parallel::{PlanError, error::contradiction},
     settings::{Origin, Sourced},
 };
 
 type Result<T> = std::result::Result<T, PlanError>;
-
-/// Characters of a text that is no config that a message shows.
-const SHOWN: usize = 60;
 
 impl DeepSpeedSettings {
     /// Lays the settings, DeepSpeed's own config and the precision over each other.
@@ -51,7 +45,11 @@ impl DeepSpeedSettings {
         };
         self.fill_pairs(&mut document);
         fill_accumulation(&mut document);
-        document.set("steps_per_print", Value::Float(f64::INFINITY), Origin::Default);
+        document.set(
+            "steps_per_print",
+            Value::Float(f64::INFINITY),
+            Origin::Default,
+        );
         fill_precision(&mut document, precision)?;
         let stage = document.whole("zero_optimization.stage", 0)?;
         self.add_msamp(&mut document, stage)?;
@@ -103,7 +101,9 @@ impl DeepSpeedSettings {
         ] {
             self.say(&mut document, device);
             let is_nvme = |said: &Sourced<Value>| said.value == Value::from("nvme");
-            let path = path.as_ref().filter(|_| self.said(device).as_ref().is_some_and(is_nvme));
+            let path = path
+                .as_ref()
+                .filter(|_| self.said(device).as_ref().is_some_and(is_nvme));
             let (value, origin) = match path {
                 Some(path) => (path.value.clone().into(), path.origin.clone()),
                 None => (Value::Null, Origin::Default),
@@ -185,101 +185,6 @@ impl DeepSpeedSettings {
     }
 }
 
-/// Reads DeepSpeed's config, and checks its keys.
-fn read(source: &Sourced<ConfigSource>) -> Result<(Document, Vec<String>)> {
-    let (path, root) = match &source.value {
-        ConfigSource::Map(value) => (PathBuf::from("<the program>"), node(value)),
-        ConfigSource::Text(text) => read_text(text, &source.origin)?,
-    };
-    let notes = schema::check(&path, &root)?;
-    match Document::of(path.clone(), &root) {
-        Some(document) => Ok((document, notes)),
-        None => Err(ConfigError::NotAMap {
-            found: root.describe(),
-            path,
-        }
-        .into()),
-    }
-}
-
-/// A file if there is one, else JSON, else JSON as base64.
-fn read_text(text: &str, origin: &Origin) -> Result<(PathBuf, Node)> {
-    let path = Path::new(text);
-    if path.is_file() {
-        return read_file(path);
-    }
-    if text.trim_start().starts_with('{') {
-        return parse(PathBuf::from(format!("<{origin}>")), text);
-    }
-    let decoded = base64::decode(text).and_then(|bytes| String::from_utf8(bytes).ok());
-    if let Some(decoded) = decoded.filter(|decoded| decoded.trim_start().starts_with('{')) {
-        return parse(PathBuf::from(format!("<{origin}>")), &decoded);
-    }
-    // Whoever writes a path means a path.
-    if text.ends_with(".json") || text.contains('/') {
-        return read_file(path);
-    }
-    Err(PlanError::NoConfig {
-        found: text.chars().take(SHOWN).collect(),
-        origin: origin.clone(),
-    })
-}
-
-fn read_file(path: &Path) -> Result<(PathBuf, Node)> {
-    let raw = RawFile::read(path).or_else(|error| forgiven(path, error))?;
-    let entries = raw.entries.into_iter().map(|entry| {
-        let key = Node::new(NodeKind::Text(entry.key), entry.line, 1);
-        (key, entry.value)
-    });
-    let root = Node::new(NodeKind::Map(entries.collect()), 1, 1);
-    Ok((raw.path, root))
-}
-
-/// A file that is JSON but for a comma is YAML.
-fn forgiven(path: &Path, error: ConfigError) -> std::result::Result<RawFile, ConfigError> {
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
-    if !matches!(error, ConfigError::Syntax { .. }) || !is_json {
-        return Err(error);
-    }
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let is_map = text.trim_start().starts_with('{');
-    // Under another name the same text is read as YAML, and keeps the path for messages.
-    let parsed = RawFile::parse(path.with_extension("yaml"), &text);
-    match parsed {
-        Ok(raw) if is_map => Ok(RawFile {
-            path: path.to_owned(),
-            ..raw
-        }),
-        _ => Err(error),
-    }
-}
-
-fn parse(path: PathBuf, text: &str) -> Result<(PathBuf, Node)> {
-    let parsed = json::parse(text).or_else(|error| yaml::parse(text).map_err(|_| error));
-    match parsed {
-        Ok(root) => Ok((path, root)),
-        Err(error) => Err(ConfigError::Syntax { path, error }.into()),
-    }
-}
-
-/// Plain data as a tree without places.
-fn node(value: &Value) -> Node {
-    let kind = match value {
-        Value::Null => NodeKind::Null,
-        Value::Bool(value) => NodeKind::Bool(*value),
-        Value::Int(number) => NodeKind::Int(*number),
-        Value::Float(number) => NodeKind::Float(*number),
-        Value::Text(text) => NodeKind::Text(text.clone()),
-        Value::List(items) => NodeKind::List(items.iter().map(node).collect()),
-        Value::Map(entries) => {
-            let entries = entries.iter();
-            let entries = entries.map(|(key, value)| (node(&key.as_str().into()), node(value)));
-            NodeKind::Map(entries.collect())
-        }
-    };
-    Node::new(kind, 0, 0)
-}
-
 /// Steps over which gradients are added up are 1 where nobody says them, unless two sizes of batches
 /// give them.
 fn fill_accumulation(document: &mut Document) {
@@ -303,18 +208,14 @@ fn fill_precision(document: &mut Document, precision: &Sourced<MixedPrecision>) 
     ];
     let origin = &precision.origin;
     for (section, is_wanted) in wants {
-        if document.has(section) {
-            let key = format!("{section}.enabled");
-            if document.is_auto(&key) {
-                document.set(&key, Value::Bool(is_wanted), origin.clone());
-            }
-            continue;
+        let key = format!("{section}.enabled");
+        let is_new = !document.has(section);
+        if is_new || document.is_auto(&key) {
+            document.set(&key, Value::Bool(is_wanted), origin.clone());
         }
-        let mut entries = IndexMap::from([("enabled".to_owned(), Value::Bool(is_wanted))]);
-        if is_wanted && section == "fp16" {
-            entries.insert("auto_cast".to_owned(), Value::Bool(true));
+        if is_new && is_wanted && section == "fp16" {
+            document.set("fp16.auto_cast", Value::Bool(true), origin.clone());
         }
-        document.set(section, Value::Map(entries), origin.clone());
     }
     let is_on = |key: &str| document.get(key).and_then(flag) == Some(true);
     match is_on("fp16.enabled") && is_on("bf16.enabled") {

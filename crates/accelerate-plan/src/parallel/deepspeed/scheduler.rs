@@ -135,7 +135,10 @@ fn kind(document: &Document, name: &str) -> Result<SchedulerKind> {
     let params = Params::new(document, PARAMS);
     let key = |name: &str| dotted(PARAMS, name);
     let total = || match document.whole(&key("total_num_steps"), 0)? {
-        0 => Err(document.refuse(&key("total_num_steps"), "the number of steps in all, at least 1")),
+        0 => Err(document.refuse(
+            &key("total_num_steps"),
+            "the number of steps in all, at least 1",
+        )),
         steps => Ok(steps),
     };
     Ok(match name {

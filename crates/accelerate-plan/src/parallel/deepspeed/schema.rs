@@ -149,7 +149,10 @@ const ZERO: &[Known] = &[
     unread("zenflow"),
     read("cpu_offload", Gone("`offload_optimizer`")),
     read("cpu_offload_param", Gone("`offload_param`")),
-    read("cpu_offload_use_pin_memory", Gone("`pin_memory` in `offload_optimizer` or `offload_param`")),
+    read(
+        "cpu_offload_use_pin_memory",
+        Gone("`pin_memory` in `offload_optimizer` or `offload_param`"),
+    ),
     read(
         "stage3_gather_fp16_weights_on_model_save",
         Gone("`stage3_gather_16bit_weights_on_model_save`"),
@@ -225,7 +228,10 @@ const CHECKPOINT: &[Known] = &[
     unread("writer"),
 ];
 
-const MSAMP: &[Known] = &[read("enabled", Flag), read("opt_level", OneOf(&["O1", "O2"]))];
+const MSAMP: &[Known] = &[
+    read("enabled", Flag),
+    read("opt_level", OneOf(&["O1", "O2"])),
+];
 
 /// Checks every key and value of a config, and tells what nothing here reads, one sentence each.
 ///
@@ -265,7 +271,7 @@ impl Check<'_> {
                 Some(known) => self.value(&full, value, known)?,
                 None => {
                     let names = known.iter().map(|known| known.name);
-                    let mut unknown = UnknownKey::new(name.as_ref(), key.line, names);
+                    let mut unknown = UnknownKey::new(&*name, key.line, names);
                     unknown.key = full;
                     self.unknown.push(unknown);
                 }

@@ -1,20 +1,16 @@
 //! From the words of FSDP to a plan.
 
-use std::num::NonZeroUsize;
-
-use super::{FsdpSettings, PrecisionPolicy};
+use super::{FsdpSettings, strategy::mesh_of};
 use crate::{
-    MixedPrecision,
     parallel::{
-        AfterForward, Average, Cast, Dialect, FloatType, Ignored, InputCast, JobFacts,
-        Layout, Loading, LossScaling, Mesh, NoSync, Offload, ParallelPlan, Part, PlanError,
-        Precision, Prefetch, PrefetchLimit, Recompute, Sharded, SizeRule, StateDict, Storage,
-        WeightSource, WrapPolicy,
-        Construction, error::contradiction, plan::GATHERS,
+        AfterForward, Average, Construction, Dialect, Ignored, JobFacts, Layout, Loading, Mesh,
+        NoSync, Offload, ParallelPlan, Part, PlanError, Prefetch, PrefetchLimit, Recompute,
+        Sharded, SizeRule, StateDict, Storage, WeightSource, WrapPolicy, error::contradiction,
+        plan::GATHERS,
     },
     settings::{
-        AutoWrapPolicy, BackwardPrefetch, FsdpVersion, Origin, ReshardAfterForward,
-        ShardingStrategy, Sourced, StateDictType,
+        AutoWrapPolicy, BackwardPrefetch, FsdpVersion, Origin, ShardingStrategy, Sourced,
+        StateDictType,
     },
 };
 
@@ -50,7 +46,7 @@ impl FsdpSettings {
         Ok(plan)
     }
 
-    fn is_old(&self) -> bool {
+    pub(super) fn is_old(&self) -> bool {
         self.version.value == FsdpVersion::One
     }
 
@@ -82,49 +78,6 @@ impl FsdpSettings {
             ));
         }
         Ok(())
-    }
-
-    /// The strategy, and the setting that decided it.
-    fn strategy_in_force(&self) -> Result<(ShardingStrategy, Origin)> {
-        match self.is_old() {
-            true => Ok(self.strategy_of_version_1()),
-            false => self.strategy_of_version_2(),
-        }
-    }
-
-    /// A strategy under the newer name counts where the older name has none; a truth value there is
-    /// the launcher's default for version 2 and says nothing.
-    fn strategy_of_version_1(&self) -> (ShardingStrategy, Origin) {
-        let newer = self.reshard_after_forward.as_ref();
-        let newer = newer.and_then(|given| Some((given.value.strategy()?, given.origin.clone())));
-        let older = self.strategy.as_ref();
-        let older = older.map(|given| (given.value, given.origin.clone()));
-        older
-            .or(newer)
-            .unwrap_or((ShardingStrategy::FullShard, Origin::Default))
-    }
-
-    fn strategy_of_version_2(&self) -> Result<(ShardingStrategy, Origin)> {
-        match &self.reshard_after_forward {
-            Some(Sourced {
-                value: ReshardAfterForward::Whether(whether),
-                origin,
-            }) => Ok((of_reshard(*whether), origin.clone())),
-            Some(named) => Err(contradiction(
-                "fsdp_reshard_after_forward",
-                &Sourced {
-                    value: named.value.strategy().map_or("", ShardingStrategy::name),
-                    origin: named.origin.clone(),
-                },
-                "`true` or `false` in version 2 of FSDP",
-                &self.version,
-            )),
-            // What the launcher exports by default decides nothing.
-            None => match &self.strategy {
-                Some(given) if given.origin.is_given() => Ok((given.value, given.origin.clone())),
-                _ => Ok((ShardingStrategy::FullShard, Origin::Default)),
-            },
-        }
     }
 
     /// A plan with its mesh, and with what is sharded over it.
@@ -174,8 +127,14 @@ impl FsdpSettings {
             ));
         }
         // A launcher tells its processes a strategy whether anybody chose one or not.
-        let is_chosen = |origin: &Origin| origin.is_given() && !matches!(origin, Origin::Variable(_));
-        if !self.is_old() && self.strategy.as_ref().is_some_and(|given| is_chosen(&given.origin)) {
+        let is_chosen =
+            |origin: &Origin| origin.is_given() && !matches!(origin, Origin::Variable(_));
+        if !self.is_old()
+            && self
+                .strategy
+                .as_ref()
+                .is_some_and(|given| is_chosen(&given.origin))
+        {
             plan.notes.push(
                 "version 2 of FSDP says `fsdp_reshard_after_forward` for `fsdp_sharding_strategy`"
                     .to_owned(),
@@ -270,46 +229,6 @@ impl FsdpSettings {
         plan.origins.note(Part::Recompute, origin);
     }
 
-    fn describe_precision(&self, plan: &mut ParallelPlan, mixed: &Sourced<MixedPrecision>) {
-        let float = match mixed.value {
-            MixedPrecision::No => None,
-            MixedPrecision::Fp16 => Some(FloatType::Float16),
-            MixedPrecision::Bf16 | MixedPrecision::Fp8 => Some(FloatType::BFloat16),
-        };
-        let own = self.policy.as_ref().map(|policy| policy.value);
-        let Some(policy) =
-            own.or_else(|| float.map(|float| PrecisionPolicy::all(float, self.version.value)))
-        else {
-            return;
-        };
-        match &self.policy {
-            Some(given) => plan.origins.note(Part::Precision, &given.origin),
-            None => plan.origins.note(Part::Precision, &mixed.origin),
-        }
-        let autocast = float.map_or(Cast::AsIs, Cast::To);
-        let is_old = self.is_old();
-        let is_mixed = float.is_some();
-        plan.precision = Precision {
-            parameters: policy.parameters,
-            reduction: policy.reduction,
-            buffers: policy.buffers,
-            outputs: match is_old && is_mixed {
-                true => Cast::To(FloatType::Float32),
-                false => policy.outputs,
-            },
-            inputs: match is_old {
-                true => InputCast::Root,
-                false => InputCast::EveryUnit,
-            },
-            autocast: if is_old { autocast } else { Cast::AsIs },
-            is_master_float32: is_mixed,
-            loss_scaling: match float {
-                Some(FloatType::Float16) => LossScaling::Accelerator,
-                _ => LossScaling::Off,
-            },
-        };
-    }
-
     /// All or nothing.
     fn describe_memory(&self, plan: &mut ParallelPlan) {
         if !self.offload.value {
@@ -386,47 +305,16 @@ impl FsdpSettings {
         };
         let given = [
             self.state_dict_type.as_ref().map(|given| &given.origin),
-            self.state_dict_offload_to_cpu.as_ref().map(|given| &given.origin),
-            self.state_dict_rank0_only.as_ref().map(|given| &given.origin),
+            self.state_dict_offload_to_cpu
+                .as_ref()
+                .map(|given| &given.origin),
+            self.state_dict_rank0_only
+                .as_ref()
+                .map(|given| &given.origin),
         ];
         for origin in given.into_iter().flatten() {
             plan.origins.note(Part::StateDict, origin);
         }
         Ok(())
     }
-}
-
-fn of_reshard(whether: bool) -> ShardingStrategy {
-    match whether {
-        true => ShardingStrategy::FullShard,
-        false => ShardingStrategy::ShardGradOp,
-    }
-}
-
-/// The grid that a strategy asks for.
-fn mesh_of(strategy: ShardingStrategy, job: &JobFacts, origin: &Origin) -> Result<Sourced<Mesh>> {
-    let world = job.world_size;
-    let value = match strategy {
-        ShardingStrategy::FullShard | ShardingStrategy::ShardGradOp => Mesh::sharded(world),
-        ShardingStrategy::NoShard => Mesh::replicated(world),
-        ShardingStrategy::HybridShard | ShardingStrategy::HybridShardZero2 => {
-            let local = job.local_world_size;
-            let machines = NonZeroUsize::new(world.get() / local.get());
-            match machines.filter(|machines| machines.get() * local.get() == world.get()) {
-                Some(machines) => Mesh::new(machines, local),
-                None => {
-                    return Err(PlanError::UnevenMachines {
-                        what: strategy.name(),
-                        origin: origin.clone(),
-                        world_size: world.get(),
-                        local_world_size: local.get(),
-                    });
-                }
-            }
-        }
-    };
-    Ok(Sourced {
-        value,
-        origin: origin.clone(),
-    })
 }

@@ -120,21 +120,35 @@ impl FsdpSettings {
     fn over(defaults: Self, given: &Settings) -> Self {
         let classes = given.given(&settings::FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP);
         Self {
-            version: given.given(&settings::FSDP_VERSION).unwrap_or(defaults.version),
+            version: given
+                .given(&settings::FSDP_VERSION)
+                .unwrap_or(defaults.version),
             strategy: given.given(&settings::FSDP_SHARDING_STRATEGY),
             reshard_after_forward: given.given(&settings::FSDP_RESHARD_AFTER_FORWARD),
             backward_prefetch: given.given(&settings::FSDP_BACKWARD_PREFETCH),
-            forward_prefetch: or(given, &settings::FSDP_FORWARD_PREFETCH, defaults.forward_prefetch),
+            forward_prefetch: or(
+                given,
+                &settings::FSDP_FORWARD_PREFETCH,
+                defaults.forward_prefetch,
+            ),
             wrap: or(given, &settings::FSDP_AUTO_WRAP_POLICY, defaults.wrap),
             classes: classes.map_or(defaults.classes, |classes| Sourced {
                 value: names(&classes.value),
                 origin: classes.origin,
             }),
-            min_num_params: or(given, &settings::FSDP_MIN_NUM_PARAMS, defaults.min_num_params),
+            min_num_params: or(
+                given,
+                &settings::FSDP_MIN_NUM_PARAMS,
+                defaults.min_num_params,
+            ),
             offload: or(given, &settings::FSDP_OFFLOAD_PARAMS, defaults.offload),
             ignored: given.given(&settings::FSDP_IGNORED_MODULES),
             state_dict_type: given.given(&settings::FSDP_STATE_DICT_TYPE),
-            use_orig_params: or(given, &settings::FSDP_USE_ORIG_PARAMS, defaults.use_orig_params),
+            use_orig_params: or(
+                given,
+                &settings::FSDP_USE_ORIG_PARAMS,
+                defaults.use_orig_params,
+            ),
             sync_module_states: or(
                 given,
                 &settings::FSDP_SYNC_MODULE_STATES,
