@@ -241,15 +241,15 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
 }
 
 /// Parameters that can lie in one storage.
-type Alike = ((bool, Kind, Device), Vec<(String, Tensor)>);
+type Alike = ((bool, Kind, Device), Vec<Tensor>);
 
 fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
     let mut storages: Vec<Alike> = Vec::new();
-    for (name, tensor) in unit.parameters {
+    for (_, tensor) in unit.parameters {
         let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
         match storages.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, members)) => members.push((name, tensor)),
-            None => storages.push((key, vec![(name, tensor)])),
+            Some((_, members)) => members.push(tensor),
+            None => storages.push((key, vec![tensor])),
         }
     }
     let mut flats = Vec::with_capacity(storages.len());
