@@ -166,7 +166,7 @@ fn a_mesh_that_does_not_fit_is_refused_with_every_size() {
 fn a_dry_run_shows_the_plan_that_the_processes_will_make() {
     let folder = Folder::new();
     let run = |words: &[&str]| {
-        let run = folder.launch(["--cpu", "--num_processes", "2", "--dry_run"]);
+        let run = folder.launch(["--num_processes", "2", "--dry_run"]);
         run.args(words).args(["true"]).done()
     };
     let done = run(&["--use_fsdp", "--fsdp_sharding_strategy", "2"]);

@@ -21,7 +21,7 @@ use super::folder::io;
 use super::weight_set::with_plain_bytes;
 use crate::collectives::gather_object;
 use crate::nn::{Module, all_state};
-use crate::parallel::{Kept, ShardedModel, pieces};
+use crate::parallel::{Kept, Piece, ShardedModel, pieces};
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -64,13 +64,13 @@ impl Part {
     }
 
     /// Each box of the part, with the elements in it.
-    fn boxes(&self) -> Result<Vec<(Vec<usize>, Vec<usize>, Tensor)>> {
+    fn boxes(&self) -> Result<Vec<(Piece, Tensor)>> {
         let flat = self.values.f_detach()?.f_reshape([-1])?;
         let mut boxes = Vec::new();
         for piece in pieces(&self.shape, &self.range) {
             let (start, count) = (piece.start as i64, piece.len() as i64);
             let values = flat.f_narrow(0, start, count)?;
-            boxes.push((piece.offsets, piece.sizes, values));
+            boxes.push((piece, values));
         }
         Ok(boxes)
     }
@@ -159,14 +159,14 @@ fn write(folder: &Path, parts: &[Part], values: &[Plain], rank: usize) -> Result
     for part in parts {
         let (name, dtype) = (part.name(), dtype(&part.values)?);
         let path: Vec<PathPart> = part.path.iter().cloned().map(PathPart::Key).collect();
-        for (offsets, sizes, values) in part.boxes()? {
+        for (piece, values) in part.boxes()? {
             let chunk = ChunkToWrite {
                 name: &name,
                 path: &path,
                 dtype,
                 shape: &part.shape,
-                offsets: &offsets,
-                sizes: &sizes,
+                offsets: &piece.offsets,
+                sizes: &piece.sizes,
             };
             with_plain_bytes(&values, |bytes| writer.write_chunk(chunk, bytes))??;
         }

@@ -254,7 +254,7 @@ where
             let ids = batch(self.batches, self.rank);
             self.batches += 1;
             let _step = self.accelerator.accumulate(&self.model)?;
-            let loss = loss(&*self.model, &ids)?;
+            let loss = loss(&self.model, &ids)?;
             losses.push(loss.double_value(&[]));
             self.accelerator.backward(&loss)?;
             if let Some(max_norm) = self.setup.max_norm {

@@ -11,13 +11,15 @@ use tch::{Kind, Tensor};
 
 use crate::job::{Job, Model, Setup, adamw, batch, by_class, compare, loss, model, plan, trained};
 
+type Weights = Vec<(String, Tensor)>;
+
 const STAGES: [Sharded; 3] = [
     Sharded::OptimizerState,
     Sharded::Gradients,
     Sharded::Parameters,
 ];
 
-fn evaluated(rank: Rank, setup: &Setup) -> Result<(Vec<f64>, Vec<(String, Tensor)>)> {
+fn evaluated(rank: Rank, setup: &Setup) -> Result<(Vec<f64>, Weights)> {
     let mut job = Job::new(rank, setup)?;
     let mut found = Vec::new();
     for step in 0..4 {
@@ -46,13 +48,13 @@ fn evaluation_between_steps_sees_the_newest_weights() {
 #[test]
 fn passes_may_come_between_a_forward_pass_and_its_backward_pass() {
     ranks(&[2], |rank| -> Result<()> {
-        let train = |setup: &Setup| -> Result<Vec<(String, Tensor)>> {
+        let train = |setup: &Setup| -> Result<Weights> {
             let mut job = Job::new(rank, setup)?;
             for step in 0..3 {
                 let first = loss(&job.model, &batch(step, rank))?;
                 // Another with gradients, and one without.
                 let second = loss(&job.model, &batch(10 + step, rank))?;
-                tch::no_grad(|| loss(&job.model, &batch(20 + step, rank)))?;
+                let _ = tch::no_grad(|| loss(&job.model, &batch(20 + step, rank)))?;
                 job.accelerator.backward(&first.f_add(&second)?)?;
                 job.step()?;
             }
@@ -140,7 +142,7 @@ fn whole_parameters_can_be_changed() {
 #[test]
 fn gradients_stay_where_parameters_are_looked_at() {
     ranks(&[2], |rank| -> Result<()> {
-        let train = |looks: bool| -> Result<Vec<(String, Tensor)>> {
+        let train = |looks: bool| -> Result<Weights> {
             let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
             let mut job = Job::new(rank, &setup)?;
             for step in 0..3 {
@@ -148,7 +150,7 @@ fn gradients_stay_where_parameters_are_looked_at() {
                     .backward(&loss(&job.model, &batch(step, rank))?)?;
                 if looks {
                     job.weights()?;
-                    tch::no_grad(|| loss(&job.model, &batch(50, rank)))?;
+                    let _ = tch::no_grad(|| loss(&job.model, &batch(50, rank)))?;
                 }
                 job.step()?;
             }
@@ -207,7 +209,7 @@ fn a_process_by_itself_trains_the_whole_model() {
 }
 
 /// Copies of the whole weights.
-fn weights(model: &PreparedModel<Model>) -> Result<Vec<(String, Tensor)>> {
+fn weights(model: &PreparedModel<Model>) -> Result<Weights> {
     model.with_whole_parameters(false, |model| {
         let own = model.named_parameters().into_iter();
         own.map(|(name, one)| Ok((name, one.tensor().f_detach_copy()?)))

@@ -52,13 +52,13 @@ fn it_trains_as_autocast_does_but_for_rounded_sums() {
             ..Setup::default()
         };
         let whole = trained(rank, &setup)?;
-        let first = whole.losses[0];
         for sharded in [Sharded::Gradients, Sharded::Parameters] {
             let found = trained(rank, &setup.by(bf16(rank, sharded)))?;
             for (expected, found) in whole.losses.iter().zip(&found.losses) {
                 assert!((expected - found).abs() < 0.05, "{found}, not {expected}");
             }
-            assert!(found.losses.last().unwrap() < &first);
+            // Not the same: 16 bits are what is sent.
+            assert_ne!(whole.losses, found.losses);
         }
         Ok(())
     });

@@ -118,6 +118,8 @@ impl Compiler<'_> {
         };
         if plan.sharded == Sharded::Parameters {
             plan.keep_up_to = self.whole("stage3_param_persistence_threshold", 100_000)?;
+            let key = self.zero("stage3_param_persistence_threshold");
+            self.note(plan, Part::AfterForward, &key);
             plan.prefetch = Prefetch {
                 backward: BackwardPrefetch::BackwardPre,
                 forward: true,

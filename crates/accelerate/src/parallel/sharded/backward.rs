@@ -7,9 +7,6 @@ use super::groups::Groups;
 use super::unit::{Unit, unit_at};
 use crate::Result;
 
-/// How many reductions may be on their way while the next gradients are computed.
-const REDUCTIONS: usize = 1;
-
 impl Engine {
     /// The gradient of an output of a unit is there: its backward pass begins.
     pub(super) fn before_backward(&self, unit: usize, call: u64) -> Result<()> {
@@ -53,6 +50,7 @@ impl Engine {
             return Ok(());
         }
         state.begin_backward();
+        state.finish_what_is_reduced(&self.groups)?;
         let own = unit_at(&mut state.units, unit)?;
         let gradients = own
             .flats
@@ -174,8 +172,9 @@ impl State {
         for flat in 0..unit_at(&mut self.units, unit)?.flats.len() {
             let storage = unit_at(&mut self.units, unit)?.flats.get(flat);
             if storage.is_some_and(|flat| flat.gradients.is_some()) {
+                // The one before went on while these gradients were computed; its memory serves.
+                self.finish_reductions(groups)?;
                 self.start_reduction(unit, flat, groups)?;
-                self.finish_reductions(REDUCTIONS, groups)?;
             }
         }
         Ok(())
@@ -186,7 +185,7 @@ impl State {
         while let Some(unit) = self.queue.pop_front() {
             self.reduce(unit, groups)?;
         }
-        self.finish_reductions(0, groups)?;
+        self.finish_reductions(groups)?;
         for unit in 0..self.units.len() {
             let own = unit_at(&mut self.units, unit)?.flats.iter();
             let mut trained = own.filter_map(|flat| flat.gradients.as_ref());
@@ -194,6 +193,6 @@ impl State {
                 self.reduce(unit, groups)?;
             }
         }
-        self.finish_reductions(0, groups)
+        self.finish_reductions(groups)
     }
 }

@@ -240,9 +240,23 @@ impl State {
         Ok(())
     }
 
-    /// Waits for the oldest reductions until at most `left` are on their way.
-    pub(super) fn finish_reductions(&mut self, left: usize, groups: &Groups) -> Result<()> {
-        while self.reducing.len() > left {
+    /// Ends the reductions that need no waiting, so that their memory is free.
+    pub(super) fn finish_what_is_reduced(&mut self, groups: &Groups) -> Result<()> {
+        // With copies the end is a collective, which ranks have to come to at the same time.
+        let front = self.reducing.front().filter(|_| groups.replicate.is_none());
+        let Some(&(unit, flat)) = front else {
+            return Ok(());
+        };
+        let storage = unit_at(&mut self.units, unit)?.flats.get(flat);
+        match storage.and_then(|storage| storage.gradients.as_ref()) {
+            Some(gradients) if !gradients.is_reduced()? => Ok(()),
+            _ => self.finish_reductions(groups),
+        }
+    }
+
+    /// Waits for the reductions that are on their way.
+    pub(super) fn finish_reductions(&mut self, groups: &Groups) -> Result<()> {
+        while !self.reducing.is_empty() {
             let Self {
                 units,
                 pool,

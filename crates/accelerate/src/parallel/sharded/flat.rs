@@ -47,7 +47,6 @@ pub(super) struct Flat {
 
 /// One parameter.
 pub(super) struct Member {
-    pub(super) name: String,
     /// The tensor that model and optimizer hold.
     pub(super) parameter: Tensor,
     pub(super) shape: Vec<i64>,
@@ -75,12 +74,12 @@ impl Flat {
     /// # Collective
     /// Every rank calls this with the same parameters.
     pub(super) fn new(
-        parameters: Vec<(String, Tensor)>,
+        parameters: Vec<Tensor>,
         kinds: Kinds,
         groups: &Groups,
         options: FlatOptions,
     ) -> Result<Self> {
-        let lengths = parameters.iter().map(|(_, tensor)| tensor.numel());
+        let lengths = parameters.iter().map(Tensor::numel);
         let layout = Layout::new(lengths, groups.shards());
         let shard = first_shard(&parameters, &layout, kinds.master, groups)?;
         let device = shard.device();
@@ -88,14 +87,12 @@ impl Flat {
         let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
         let slices: Vec<_> = layout.slices(groups.rank()).collect();
         let mut members = Vec::with_capacity(parameters.len());
-        for (((name, parameter), place), slice) in
-            parameters.into_iter().zip(layout.places()).zip(&slices)
-        {
+        let places = layout.places().iter().zip(&slices);
+        for (parameter, (place, slice)) in parameters.into_iter().zip(places) {
             let shape = parameter.size();
             members.push(Member {
                 view: part(&whole, place.start, place.length)?.f_view(&shape[..])?,
                 slice: part(&shard, slice.in_shard, slice.length)?,
-                name,
                 parameter,
                 shape,
                 range: *slice,
@@ -235,17 +232,15 @@ pub(super) struct FlatOptions {
 
 /// This rank's part of rank 0's parameters.
 fn first_shard(
-    parameters: &[(String, Tensor)],
+    parameters: &[Tensor],
     layout: &Layout,
     kind: Kind,
     groups: &Groups,
 ) -> Result<Tensor> {
-    let device = parameters
-        .first()
-        .map_or(tch::Device::Cpu, |(_, tensor)| tensor.device());
+    let device = parameters.first().map_or(tch::Device::Cpu, Tensor::device);
     let whole = Tensor::f_zeros([length(layout.whole())], (kind, device))?;
     tch::no_grad(|| -> Result<()> {
-        for ((_, parameter), place) in parameters.iter().zip(layout.places()) {
+        for (parameter, place) in parameters.iter().zip(layout.places()) {
             if !has_values(parameter)? {
                 continue;
             }

@@ -207,6 +207,14 @@ impl Gradients {
         Ok(())
     }
 
+    /// Whether the sum is there, or none is on its way.
+    pub(super) fn is_reduced(&self) -> Result<bool> {
+        match &self.reduction {
+            Some(work) => Ok(work.is_completed()?),
+            None => Ok(true),
+        }
+    }
+
     /// Waits for the sum, and adds this rank's part of it to what it keeps.
     ///
     /// # Collective

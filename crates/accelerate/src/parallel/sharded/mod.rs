@@ -34,5 +34,5 @@ mod whole;
 pub use model::ShardedModel;
 pub(crate) use norm::total_norm;
 pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
-pub(crate) use pieces::{Kept, pieces};
+pub(crate) use pieces::{Kept, Piece, pieces};
 pub(crate) use support::check_optimizer;

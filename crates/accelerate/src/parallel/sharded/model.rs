@@ -7,7 +7,7 @@ use std::sync::Arc;
 use accelerate_plan::parallel::{
     Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp};
+use accelerate_torch::{ProcessGroup, ReduceOp, memory};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
@@ -90,6 +90,8 @@ impl ShardedModel {
         for unit in wanted {
             made.push(make_unit(unit, plan, &groups)?);
         }
+        // What was whole will not come again.
+        let _gave = memory::give_back_freed_memory();
         broadcast_buffers(module, group)?;
         if let Cast::To(float) = plan.precision.buffers {
             cast_buffers(module, kind(float))?;
@@ -239,15 +241,15 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
 }
 
 /// Parameters that can lie in one storage.
-type Alike = ((bool, Kind, Device), Vec<(String, Tensor)>);
+type Alike = ((bool, Kind, Device), Vec<Tensor>);
 
 fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
     let mut storages: Vec<Alike> = Vec::new();
-    for (name, tensor) in unit.parameters {
+    for (_, tensor) in unit.parameters {
         let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
         match storages.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, members)) => members.push((name, tensor)),
-            None => storages.push((key, vec![(name, tensor)])),
+            Some((_, members)) => members.push(tensor),
+            None => storages.push((key, vec![tensor])),
         }
     }
     let mut flats = Vec::with_capacity(storages.len());

@@ -49,12 +49,6 @@ impl Pool {
         self.free.entry(bytes).or_default().push(spare);
         Ok(())
     }
-
-    /// Gives all free memory back.
-    pub(super) fn clear(&mut self) {
-        self.free.clear();
-        self.hollow.clear();
-    }
 }
 
 #[cfg(test)]
@@ -80,7 +74,6 @@ mod tests {
         assert_eq!(storage::storage_bytes(&view)?, 8);
         pool.drain(&first)?;
         pool.drain(&first)?;
-        pool.clear();
         pool.fill(&first, 8)?;
         let _ = first.shallow_clone().f_fill_(3.0)?;
         assert_eq!(view.double_value(&[0]), 3.0);

@@ -285,6 +285,8 @@ fn the_rest_of_a_config_is_in_the_plan() {
     );
     let text = plan.to_string();
     assert!(text.contains("0.25 of it on disk, in `/fast`"), "{text}");
+    let threshold = plan.origins.of(crate::parallel::Part::AfterForward);
+    assert_eq!(threshold.len(), 1, "{threshold:?}");
 }
 
 #[test]
