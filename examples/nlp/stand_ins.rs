@@ -53,11 +53,7 @@ pub(crate) fn scheduler(
         };
         return Box::new(DummyScheduler::new(optimizer, config));
     }
-    Box::new(linear_schedule_with_warmup(
-        optimizer,
-        warmup(total),
-        total,
-    ))
+    Box::new(linear_schedule_with_warmup(optimizer, warmup(total), total))
 }
 
 #[expect(

@@ -291,8 +291,8 @@ impl AcceleratorBuilder {
         };
         let state = PartialState::with_options(&self.state)?;
         let precision = Precision::new(precision, state.device(), self.precision)?;
-        let deepspeed = deepspeed
-            .map(|(config, job)| DeepSpeed::new(config, job, stays_as_loaded(&precision)));
+        let deepspeed =
+            deepspeed.map(|(config, job)| DeepSpeed::new(config, job, stays_as_loaded(&precision)));
         let plan = self.plan(
             &environment,
             &gradient_state,

@@ -11,7 +11,11 @@ impl fmt::Display for Accelerator {
         let state = self.state();
         let (own, kind) = (state.distributed_type(), self.distributed_type());
         let text = state.to_string();
-        write!(f, "{}", text.replacen(&own.to_string(), &kind.to_string(), 1))?;
+        write!(
+            f,
+            "{}",
+            text.replacen(&own.to_string(), &kind.to_string(), 1)
+        )?;
         write!(f, "Mixed precision type: {}", self.mixed_precision())?;
         match self.deepspeed_config() {
             Some(config) => write!(f, "\nds_config: {config}"),

@@ -121,13 +121,7 @@ fn by_the_program(rank: Rank) -> Result<Trained> {
     let (model, mut optimizer, scheduler) = accelerator.prepare((model, optimizer, scheduler))?;
     assert_eq!(scheduler.steps_per_update(), rank.world() as u64);
     let mut scheduler = scheduler.once_per_update();
-    train(
-        &accelerator,
-        &model,
-        &mut optimizer,
-        &mut scheduler,
-        rank,
-    )
+    train(&accelerator, &model, &mut optimizer, &mut scheduler, rank)
 }
 
 fn assert_same(expected: &Trained, found: &Trained) {
@@ -156,13 +150,7 @@ fn both_come_from_the_config_for_stand_ins() {
         assert_eq!(scheduler.steps_per_update(), 1);
         let config = accelerator.deepspeed_config().unwrap();
         assert_eq!(config.autos(), [] as [&str; 0]);
-        let found = train(
-            &accelerator,
-            &model,
-            &mut optimizer,
-            &mut scheduler,
-            rank,
-        )?;
+        let found = train(&accelerator, &model, &mut optimizer, &mut scheduler, rank)?;
         assert_same(&expected, &found);
         assert_ne!(before, *found.1.last().unwrap(), "nothing was learnt");
         Ok(())
@@ -179,13 +167,7 @@ fn boxed_stand_ins_are_found_and_any_order_will_do() {
         let scheduler: Box<dyn Scheduler> = Box::new(dummy_scheduler(&optimizer, rank));
         let (mut scheduler, mut optimizer, model) =
             accelerator.prepare((scheduler, optimizer, model))?;
-        let found = train(
-            &accelerator,
-            &model,
-            &mut optimizer,
-            &mut scheduler,
-            rank,
-        )?;
+        let found = train(&accelerator, &model, &mut optimizer, &mut scheduler, rank)?;
         assert_same(&expected, &found);
         Ok(())
     });
@@ -201,13 +183,7 @@ fn the_programs_optimizer_goes_with_the_schedule_of_the_config() {
         let scheduler = dummy_scheduler(&optimizer, rank);
         let (model, mut optimizer, mut scheduler) =
             accelerator.prepare((model, optimizer, scheduler))?;
-        let found = train(
-            &accelerator,
-            &model,
-            &mut optimizer,
-            &mut scheduler,
-            rank,
-        )?;
+        let found = train(&accelerator, &model, &mut optimizer, &mut scheduler, rank)?;
         assert_same(&expected, &found);
         Ok(())
     });
@@ -224,13 +200,7 @@ fn a_stand_in_makes_the_schedule_of_an_optimizer_of_the_config() {
             .with_callable(|optimizer| Ok(Box::new(schedule(optimizer))));
         let (model, mut optimizer, mut scheduler) =
             accelerator.prepare((model, optimizer, scheduler))?;
-        let found = train(
-            &accelerator,
-            &model,
-            &mut optimizer,
-            &mut scheduler,
-            rank,
-        )?;
+        let found = train(&accelerator, &model, &mut optimizer, &mut scheduler, rank)?;
         assert_same(&expected, &found);
         Ok(())
     });
@@ -335,7 +305,10 @@ fn without_deepspeed_a_stand_in_stands_for_nothing() {
         let dummy = dummy_optim(&own)?;
         let scheduler = dummy_scheduler(&dummy, rank);
         let text = plain.prepare(dummy).map(|_| ()).unwrap_err().to_string();
-        assert!(text.contains("a job without it; make an optimizer"), "{text}");
+        assert!(
+            text.contains("a job without it; make an optimizer"),
+            "{text}"
+        );
         let text = plain.prepare(scheduler).map(|_| ()).unwrap_err();
         let text = text.to_string();
         assert!(text.contains("`DummyScheduler` needs a job with"), "{text}");
@@ -346,11 +319,7 @@ fn without_deepspeed_a_stand_in_stands_for_nothing() {
 #[test]
 fn batch_sizes_come_from_the_loader_and_have_to_fit() {
     ranks(&[1, 2], |rank| -> Result<()> {
-        let loader = || {
-            DataLoader::builder(vec![0i64; 24])
-                .batch_size(3)
-                .build()
-        };
+        let loader = || DataLoader::builder(vec![0i64; 24]).batch_size(3).build();
         let own = || -> Result<(Model, AdamW)> {
             let model = model(&Setup::default())?;
             let optimizer = adamw(&model)?;
@@ -366,9 +335,8 @@ fn batch_sizes_come_from_the_loader_and_have_to_fit() {
         let wanted = format!("'train_batch_size': {}", 3 * world);
         assert!(text.contains(&wanted), "{text}");
 
-        let three = accelerator(&[
-            r#", "train_batch_size": 24, "train_micro_batch_size_per_gpu": 3"#,
-        ])?;
+        let three =
+            accelerator(&[r#", "train_batch_size": 24, "train_micro_batch_size_per_gpu": 3"#])?;
         let (model, optimizer) = own()?;
         let _prepared = three.prepare((model, optimizer, loader()?))?;
         assert_eq!(three.gradient_accumulation_steps(), count(8 / world));

@@ -178,7 +178,9 @@ impl DeepSpeed {
     /// The rates that count instead of a stand-in's.
     fn in_place_of(&self, rates: &LearningRates) -> LearningRates {
         let replaced = self.replaced.borrow();
-        let known = replaced.iter().find(|(stand_in, _)| stand_in.is_same(rates));
+        let known = replaced
+            .iter()
+            .find(|(stand_in, _)| stand_in.is_same(rates));
         known.map_or(rates, |(_, own)| own).clone()
     }
 }

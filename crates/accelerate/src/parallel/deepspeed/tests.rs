@@ -167,10 +167,7 @@ fn every_optimizer_by_name_is_the_one_of_this_library() -> Result<()> {
             found.learning_rates().all(),
             expected.learning_rates().all()
         );
-        let (expected, found) = (
-            three_steps(&mut *expected)?,
-            three_steps(&mut *found)?,
-        );
+        let (expected, found) = (three_steps(&mut *expected)?, three_steps(&mut *found)?);
         assert_eq!(expected, found, "{name}");
         assert_ne!(found, [1.0, -2.0, 3.0], "{name}");
     }
@@ -334,16 +331,15 @@ fn a_schedule_follows_the_optimizer_in_a_stand_ins_place() -> Result<()> {
     let parts = named("optimizer", "SGD", r#""lr": 0.5"#);
     let session = session(&parts)?;
     let dummy = dummy()?;
-    let schedule = DummyScheduler::new(&dummy, DummySchedulerConfig::default()).with_callable(
-        |optimizer| {
+    let schedule =
+        DummyScheduler::new(&dummy, DummySchedulerConfig::default()).with_callable(|optimizer| {
             assert_eq!(optimizer.name(), "Sgd");
             let config = WarmupConfig {
                 warmup_min_lr: 0.125,
                 ..WarmupConfig::default()
             };
             Ok(Box::new(WarmupLR::new(optimizer, config)))
-        },
-    );
+        });
     session.settle(together(&dummy, Some(&schedule)), manner())?;
     let made: Rc<RefCell<dyn Optimizer>> = Rc::new(RefCell::new(session.optimizer_for(&dummy)?));
     let rates = made.borrow().learning_rates().clone();
@@ -353,7 +349,10 @@ fn a_schedule_follows_the_optimizer_in_a_stand_ins_place() -> Result<()> {
     assert_eq!(rates.all(), [0.125]);
     let text = session.schedule_for(&schedule, &[]).map(|_| ());
     let text = text.unwrap_err().to_string();
-    assert!(text.contains("an optimizer that is prepared with it"), "{text}");
+    assert!(
+        text.contains("an optimizer that is prepared with it"),
+        "{text}"
+    );
     Ok(())
 }
 
