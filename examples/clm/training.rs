@@ -100,9 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
         ));
         history.evaluated(loss);
     }
-    let model = accelerator.unwrap_model(model);
     model.train(false);
-    if accelerator.is_main_process() {
+    let end_job = |model: &GPT2LMHeadModel| -> Result<(), BoxError> {
         if let Some(folder) = &arguments.output {
             model.save_pretrained(folder)?;
             tokenizer.save(folder)?;
@@ -111,10 +110,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
         if let Some(path) = &arguments.curves {
             history.curves().save(path)?;
         }
-        if arguments.sample_tokens > 0 {
-            sample::write(&model, &tokenizer, end, arguments)?;
+        match arguments.sample_tokens {
+            1.. => sample::write(model, &tokenizer, end, arguments),
+            _ => Ok(()),
         }
-    }
+    };
+    let ended = if model.sharded().is_some() {
+        // Each process has a part of the model only: here all of it is there.
+        model.with_whole_parameters(false, |model| {
+            Ok(accelerator.on_main_process(|| end_job(model)))
+        })?
+    } else {
+        let model = accelerator.unwrap_model(model);
+        accelerator.on_main_process(|| end_job(&model))
+    };
+    ended.transpose()?;
     accelerator.wait_for_everyone()?;
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! `nlp` on two processes under the files of the documentation's sections on FSDP and DeepSpeed. What
-//! is another than there: `--cpu`, two processes everywhere, and CPU memory instead of a disk.
+//! `nlp`, and `clm` once, on two processes under the files of the documentation's sections on FSDP and
+//! DeepSpeed. What is another than there: `--cpu`, two processes everywhere, and CPU memory instead
+//! of a disk.
 
 mod files;
 
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use accelerate_formats::Weights;
 
+use crate::clm::{CLM, arguments};
 use crate::process::Done;
 use crate::workplace::Workplace;
 use files::{
@@ -16,14 +18,21 @@ use files::{
     STAGE_2_JSON, STAGE_3_JSON, WITH_FILE,
 };
 
-/// Runs the job under a file of settings, and perhaps DeepSpeed's own beside it.
-fn run(place: &Workplace, yaml: &str, json: &str, flags: &[&str]) -> Done {
+/// The launcher's words for a file of settings, and perhaps DeepSpeed's own beside it.
+fn under(place: &Workplace, yaml: &str, json: &str) -> Vec<String> {
     let (path, own) = (place.path("launch.yaml"), place.path("ds_config.json"));
     fs::write(&own, json).unwrap();
     let yaml = yaml.replace("ds_config.json", own.to_str().unwrap());
     fs::write(&path, yaml).unwrap();
-    let mut launch = vec!["--quiet", "--no_prefix", "--config_file"];
-    launch.push(path.to_str().unwrap());
+    let path = path.into_os_string().into_string().unwrap();
+    let words = ["--quiet", "--no_prefix", "--config_file"];
+    words.map(str::to_owned).into_iter().chain([path]).collect()
+}
+
+/// Runs the job under a file of settings, and perhaps DeepSpeed's own beside it.
+fn run(place: &Workplace, yaml: &str, json: &str, flags: &[&str]) -> Done {
+    let launch = under(place, yaml, json);
+    let mut launch: Vec<&str> = launch.iter().map(String::as_str).collect();
     launch.extend(flags);
     let program = place.launch_nlp(2, &launch).args(["--show-state"]);
     program
@@ -47,22 +56,26 @@ fn assert_trained(place: &Workplace, done: &Done) {
     done.assert_code(0);
     assert_shown(done, &["epoch 1: accuracy", "on 7 held-out snippets"]);
     assert_eq!(done.stdout.matches("saved the model").count(), 1);
-    let (before, after) = (shapes(&place.model()), shapes(&place.output()));
-    let kept = before.iter().filter(|(name, _)| after.contains_key(*name));
-    assert!(kept.clone().count() > 10, "{after:?}");
-    for (name, shape) in kept {
-        assert_eq!(after.get(name), Some(shape), "{name}");
+    let (before, after) = (weights(&place.model()), weights(&place.output()));
+    let mut learnt = 0;
+    for (name, (shape, bytes)) in &before {
+        let Some((found, changed)) = after.get(name) else {
+            continue;
+        };
+        assert_eq!(found, shape, "{name}");
+        learnt += usize::from(changed != bytes);
     }
-    let changed = fs::read(place.weights()).unwrap()
-        != fs::read(place.output().join("model.safetensors")).unwrap();
-    assert!(changed, "nothing was learnt");
+    assert!(learnt > 10, "{learnt} of {} tensors changed", before.len());
 }
 
-fn shapes(folder: &Path) -> BTreeMap<String, Vec<usize>> {
+/// Shape and values of each tensor of a model folder.
+fn weights(folder: &Path) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
     let weights = Weights::open(folder.join("model.safetensors")).unwrap();
-    let all = weights.tensors();
-    all.map(|one| (one.name().to_owned(), one.shape().to_vec()))
-        .collect()
+    let all = weights.tensors().map(|tensor| {
+        let values = tensor.bytes().unwrap().into_owned();
+        (tensor.name().to_owned(), (tensor.shape().to_vec(), values))
+    });
+    all.collect()
 }
 
 const DEEPSPEED: &str = "Distributed environment: DistributedType.DEEPSPEED Backend: gloo \
@@ -84,6 +97,25 @@ fn the_file_of_fsdp() {
             "units modules of class BertLayer",
         ],
     );
+}
+
+#[test]
+fn clm_in_shards_saves_a_whole_model_and_makes_up_text() {
+    let place = Workplace::new();
+    let yaml = FSDP.replace("BertLayer", "GPT2Block");
+    let flags = under(&place, &yaml, "{}");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let program = place.launch(2, &flags).args([CLM]);
+    let done = program
+        .args(arguments(&place, "gpt2"))
+        .args(["--epochs", "1", "--show-state"])
+        .run();
+    done.assert_code(0);
+    assert_shown(&done, &["units modules of class GPT2Block", "sample: the"]);
+    let saved = weights(&place.path("gpt2"));
+    let words = saved.iter().find(|(name, _)| name.ends_with("wte.weight"));
+    let (_, (shape, _)) = words.unwrap();
+    assert_eq!(shape.get(1), Some(&32), "{shape:?}");
 }
 
 #[test]
