@@ -73,8 +73,9 @@ impl DeepSpeed {
     /// Finds out what the config means for things that are prepared together, before the first of them
     /// is. Answers over how many batches gradients are added up, where that is known now.
     ///
-    /// Optimizer and schedule that come alone wait for a model. Where the sizes of batches are open and
-    /// no loader is prepared, the plan stays what it was: nothing else needs them.
+    /// Optimizer and schedule that come alone wait for a model; loaders that come alone change nothing.
+    /// Where the sizes of batches are open and no loader is there, the plan stays what it was: nothing
+    /// else needs them.
     ///
     /// # Errors
     /// Those of [`DeepSpeedConfig::prepare`].
@@ -83,12 +84,13 @@ impl DeepSpeed {
         together: Together,
         manner: Manner,
     ) -> Result<Option<NonZeroUsize>> {
+        let asks = together.asks();
         let mut together = together.after(&self.known.borrow());
         let steps = u32::try_from(manner.accumulation.get()).ok();
         let steps = steps.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         together.facts.accumulation = steps;
         together.facts.split_batches = manner.split_batches;
-        if !together.has_model && !together.has_stand_in() {
+        if !asks || !(together.has_model || together.has_stand_in()) {
             *self.known.borrow_mut() = together;
             return Ok(None);
         }

@@ -383,6 +383,11 @@ fn things_may_be_prepared_one_after_another() -> Result<()> {
     assert!(session.plan().is_some());
     let text = session.config().to_string();
     assert!(text.contains("'train_batch_size': 8"), "{text}");
+    // Another loader is evaluated, and changes nothing.
+    let mut loader = Together::default();
+    loader.loader(Some(count(3)));
+    assert_eq!(session.settle(loader, manner())?, None);
+    assert_eq!(session.config().to_string(), text);
     // A stand-in that comes later is refused all the same.
     let error = session.settle(of_optimizer(&dummy()?), manner());
     let text = error.map(|_| ()).unwrap_err().to_string();

@@ -56,6 +56,14 @@ impl Together {
         };
     }
 
+    /// Whether something of it has to know what the config means: anything but loaders.
+    pub(super) fn asks(&self) -> bool {
+        let facts = &self.facts;
+        self.has_model
+            || facts.optimizer != GivenOptimizer::Nothing
+            || facts.scheduler != GivenScheduler::Nothing
+    }
+
     /// Whether something of it stands for what the config names.
     pub(super) fn has_stand_in(&self) -> bool {
         matches!(self.facts.optimizer, GivenOptimizer::Dummy { .. })
