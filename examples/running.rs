@@ -20,6 +20,9 @@ pub struct Running {
     /// Compute in float16 on a CPU too, where `--mixed_precision fp16` of the launcher means float32.
     #[arg(long)]
     pub fp16_on_cpu: bool,
+    /// Print what the job is, and how its model is spread over the processes.
+    #[arg(long)]
+    pub show_state: bool,
 }
 
 impl Running {
@@ -35,6 +38,21 @@ impl Running {
         if let Some(folder) = &self.project_dir {
             builder = builder.project_config(ProjectConfiguration::automatic(folder));
         }
-        builder.build()
+        let accelerator = builder.build()?;
+        if self.show_state {
+            accelerator.print(&accelerator);
+        }
+        Ok(accelerator)
+    }
+
+    /// Prints what became of it when things were prepared, where that is asked for.
+    pub fn tell(&self, accelerator: &Accelerator) {
+        let Some(plan) = accelerator.parallel_plan().filter(|_| self.show_state) else {
+            return;
+        };
+        accelerator.print(plan);
+        if let Some(config) = accelerator.deepspeed_config() {
+            accelerator.print(format!("settled ds_config: {config}"));
+        }
     }
 }

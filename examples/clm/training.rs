@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
     let scheduler = cosine_schedule_with_warmup(&optimizer, total / WARMUP_PART, total, 0.5);
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    arguments.running.tell(&accelerator);
 
     accelerator.resume()?;
     let mut history = History::default();
@@ -99,9 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
         ));
         history.evaluated(loss);
     }
-    let model = accelerator.unwrap_model(model);
     model.train(false);
-    if accelerator.is_main_process() {
+    let end_job = |model: &GPT2LMHeadModel| -> Result<(), BoxError> {
         if let Some(folder) = &arguments.output {
             model.save_pretrained(folder)?;
             tokenizer.save(folder)?;
@@ -110,10 +110,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxError> {
         if let Some(path) = &arguments.curves {
             history.curves().save(path)?;
         }
-        if arguments.sample_tokens > 0 {
-            sample::write(&model, &tokenizer, end, arguments)?;
+        match arguments.sample_tokens {
+            1.. => sample::write(model, &tokenizer, end, arguments),
+            _ => Ok(()),
         }
-    }
+    };
+    let ended = if model.sharded().is_some() {
+        // Each process has a part of the model only: here all of it is there.
+        model.with_whole_parameters(false, |model| {
+            Ok(accelerator.on_main_process(|| end_job(model)))
+        })?
+    } else {
+        let model = accelerator.unwrap_model(model);
+        accelerator.on_main_process(|| end_job(&model))
+    };
+    ended.transpose()?;
     accelerator.wait_for_everyone()?;
     Ok(())
 }

@@ -84,6 +84,7 @@ fn run(arguments: &Arguments, running: &Running) -> Result<(), Box<dyn Error>> {
     let scheduler = OneCycleLR::new(&optimizer, arguments.lr, OneCycleLRConfig::new(steps))?;
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    running.tell(&accelerator);
 
     accelerator.resume()?;
     let (mut losses, mut rates, mut accuracies) = (vec![], vec![], vec![]);
@@ -130,18 +131,21 @@ fn run(arguments: &Arguments, running: &Running) -> Result<(), Box<dyn Error>> {
             "epoch {epoch}: loss {mean:.4}, accuracy {accuracy:.4} on {seen} held-out images"
         ));
     }
-    let model = accelerator.unwrap_model(model);
-    if accelerator.is_main_process() {
-        if let Some(folder) = &arguments.output {
-            model.save(folder)?;
-        }
-        if let Some(path) = &arguments.curves {
-            Curves::new("digits")
-                .line("loss", &losses)
-                .line("learning rate", &rates)
-                .line("accuracy", &accuracies)
-                .save(path)?;
-        }
+    if let Some(folder) = &arguments.output {
+        // Each process may have a part of the model only: here all of it is there.
+        let saved = model.with_whole_parameters(false, |model| {
+            Ok(accelerator.on_main_process(|| model.save(folder)))
+        })?;
+        saved.transpose()?;
+    }
+    if let Some(path) = &arguments.curves
+        && accelerator.is_main_process()
+    {
+        Curves::new("digits")
+            .line("loss", &losses)
+            .line("learning rate", &rates)
+            .line("accuracy", &accuracies)
+            .save(path)?;
     }
     accelerator.wait_for_everyone()?;
     Ok(())

@@ -20,6 +20,7 @@ mod measurement;
 mod model_folder;
 mod output;
 mod snippets;
+mod stand_ins;
 mod training;
 
 use std::process::ExitCode;

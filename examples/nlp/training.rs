@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
 use accelerate::nn::{Forward, Module};
-use accelerate::optim::{AdamW, AdamWConfig, Optimizer, Scheduler, linear_schedule_with_warmup};
+use accelerate::optim::{Optimizer, Scheduler};
 use accelerate::{Accelerator, tch::Tensor};
 use accelerate_examples::running::Running;
 use accelerate_models::bert::{BertForSequenceClassification, BertInput};
@@ -15,12 +15,9 @@ use crate::arguments::Arguments;
 use crate::batches::Batches;
 use crate::evaluation::evaluate;
 use crate::measurement::Measurement;
-use crate::{loader, model_folder, output, snippets};
+use crate::{loader, model_folder, output, snippets, stand_ins};
 
 type BoxError = Box<dyn Error>;
-
-/// Share of the steps in which the learning rate rises.
-const WARMUP: f64 = 0.1;
 
 /// Trains and evaluates as the arguments say.
 pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxError> {
@@ -38,13 +35,7 @@ pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxErr
         .into_iter()
         .map(|p| p.tensor().shallow_clone())
         .collect();
-    let optimizer = AdamW::new(
-        parameters,
-        AdamWConfig {
-            lr: arguments.lr,
-            ..Default::default()
-        },
-    )?;
+    let optimizer = stand_ins::optimizer(&accelerator, parameters, arguments.lr)?;
     let collate = Batches {
         tokenizer,
         max_length: arguments.max_length.get(),
@@ -55,10 +46,11 @@ pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxErr
     // divided by the batches of an update.
     let accumulated = accelerator.gradient_accumulation_steps().get();
     let total = batches.len().div_ceil(accumulated) as u64 * arguments.epochs;
-    let scheduler = linear_schedule_with_warmup(&optimizer, warmup(total), total);
+    let scheduler = stand_ins::scheduler(&accelerator, &*optimizer, running, total);
 
     let (model, mut optimizer, batches, held_out, mut scheduler) =
         accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    running.tell(&accelerator);
 
     if let Some(folder) = arguments
         .output
@@ -108,9 +100,12 @@ pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxErr
         ));
     }
     if let Some(folder) = &arguments.output {
-        let model = accelerator.unwrap_model(model);
-        if accelerator.is_main_process() {
-            output::save(&model, &source, folder)?;
+        // Each process may have a part of the model only: here all of it is there.
+        let saved = model.with_whole_parameters(false, |model| {
+            let save = || output::save(model, &source, folder);
+            Ok(accelerator.on_main_process(save))
+        })?;
+        if saved.transpose()?.is_some() {
             accelerator.print(format!("saved the model to {}", folder.display()));
         }
         accelerator.wait_for_everyone()?;
@@ -123,16 +118,6 @@ fn loss_of(model: &BertForSequenceClassification, batch: BertInput) -> Result<Te
         .call(batch)?
         .loss
         .ok_or_else(|| "the batch has no labels".into())
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "a share of a number of steps"
-)]
-fn warmup(total: u64) -> u64 {
-    (total as f64 * WARMUP) as u64
 }
 
 fn progress(accelerator: &Accelerator, steps: usize, epoch: u64, epochs: u64) -> ProgressBar {

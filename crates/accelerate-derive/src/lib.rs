@@ -28,6 +28,7 @@ mod tree;
 /// | --- | --- | --- |
 /// | `#[module(class = "GPT2Block")]` | struct | the class name, where it is not the struct's name |
 /// | `#[module(extra_repr = Self::shown)]` | struct | a `fn(&Self) -> String` for the parentheses when the module is shown |
+/// | `#[module(hidden_sizes = Self::widths)]` | struct | a `fn(&Self) -> Vec<u64>` for the widths of the hidden states |
 /// | `#[module(name = "LayerNorm")]` | field | the member's name, where Rust cannot spell it |
 /// | `#[module(skip)]` | field | plain data, no member |
 #[proc_macro_derive(Module, attributes(module))]

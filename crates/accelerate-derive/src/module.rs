@@ -19,16 +19,20 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
                 "a module needs named fields: PyTorch names every member",
             )),
         },
-        Data::Enum(data) => match (&options.class, &options.extra_repr) {
-            (Some(class), _) => Err(syn::Error::new(
+        Data::Enum(data) => match (&options.class, &options.extra_repr, &options.hidden_sizes) {
+            (Some(class), ..) => Err(syn::Error::new(
                 class.span(),
                 "an enum has the class of the module it holds",
             )),
-            (None, Some(function)) => Err(syn::Error::new(
+            (None, Some(function), _) => Err(syn::Error::new(
                 function.span(),
                 "an enum is shown as the module it holds",
             )),
-            (None, None) => expand_enum(input, data),
+            (None, None, Some(function)) => Err(syn::Error::new(
+                function.span(),
+                "an enum is as wide as the module it holds",
+            )),
+            (None, None, None) => expand_enum(input, data),
         },
         Data::Union(_) => Err(syn::Error::new(
             input.ident.span(),
@@ -109,6 +113,13 @@ fn expand_struct(
             }
         }
     });
+    let hidden_sizes = options.hidden_sizes.as_ref().map(|function| {
+        quote_spanned! {function.span()=>
+            fn hidden_sizes(&self) -> ::std::vec::Vec<u64> {
+                #function(self)
+            }
+        }
+    });
     let state = &state.ident;
     let by_ref = members
         .iter()
@@ -128,6 +139,8 @@ fn expand_struct(
             }
 
             #extra_repr
+
+            #hidden_sizes
 
             #[allow(unused_variables)]
             fn members<'member>(
@@ -199,6 +212,7 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
     let members = method(quote!(members), quote!(, visit));
     let members_mut = method(quote!(members_mut), quote!(, visit));
     let extra_repr = method(quote!(extra_repr), quote!());
+    let hidden_sizes = method(quote!(hidden_sizes), quote!());
     let inner = method(quote!(inner), quote!());
     let batch_norm_sync = method(quote!(batch_norm_sync), quote!());
     Ok(quote! {
@@ -228,6 +242,10 @@ fn expand_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream>
 
             fn extra_repr(&self) -> ::std::string::String {
                 #extra_repr
+            }
+
+            fn hidden_sizes(&self) -> ::std::vec::Vec<u64> {
+                #hidden_sizes
             }
 
             fn inner(&self) -> &dyn ::accelerate::nn::Module {
@@ -325,6 +343,23 @@ mod tests {
     }
 
     #[test]
+    fn widths_can_be_given_and_an_enum_passes_them_on() {
+        let code = expanded(parse_quote! {
+            #[module(hidden_sizes = crate::widths)]
+            struct Model { state: ModuleState }
+        });
+        assert!(code.contains("crate :: widths (self)"), "{code}");
+        let code = expanded(parse_quote! { enum Either { A(Linear), B(Model) } });
+        let call = "< Model as :: accelerate :: nn :: Module > :: hidden_sizes (module)";
+        assert!(code.contains(call), "{code}");
+        let message = error(parse_quote! {
+            #[module(hidden_sizes = widths)]
+            enum Either { A(Linear) }
+        });
+        assert_eq!(message, "an enum is as wide as the module it holds");
+    }
+
+    #[test]
     fn wrong_options_are_told() {
         let unknown = error(parse_quote! {
             struct Layer { #[module(nmae = "x")] a: Linear, state: ModuleState }
@@ -344,7 +379,7 @@ mod tests {
         let class =
             error(parse_quote! { #[module(klass = "X")] struct Layer { state: ModuleState } });
         assert!(
-            class.starts_with("unknown option, expected `class = \"..\"` or `extra_repr"),
+            class.starts_with("unknown option, expected `class = \"..\"`, `extra_repr"),
             "{class}"
         );
     }

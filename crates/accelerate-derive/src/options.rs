@@ -10,6 +10,8 @@ pub(crate) struct TypeOptions {
     pub(crate) class: Option<LitStr>,
     /// The function that tells what stands in the parentheses when the module is shown.
     pub(crate) extra_repr: Option<Path>,
+    /// The function that tells how wide the hidden states are.
+    pub(crate) hidden_sizes: Option<Path>,
 }
 
 /// The options on a field.
@@ -22,7 +24,7 @@ pub(crate) struct FieldOptions {
 }
 
 impl TypeOptions {
-    /// Reads `#[module(class = "..", extra_repr = ..)]`.
+    /// Reads `#[module(class = "..", extra_repr = .., hidden_sizes = ..)]`.
     pub(crate) fn read(attributes: &[Attribute]) -> syn::Result<Self> {
         let mut options = Self::default();
         for attribute in named(attributes, "module") {
@@ -35,8 +37,13 @@ impl TypeOptions {
                     options.extra_repr = Some(meta.value()?.parse()?);
                     return Ok(());
                 }
+                if meta.path.is_ident("hidden_sizes") {
+                    options.hidden_sizes = Some(meta.value()?.parse()?);
+                    return Ok(());
+                }
                 Err(meta.error(
-                    "unknown option, expected `class = \"..\"` or `extra_repr = path::to::function`",
+                    "unknown option, expected `class = \"..\"`, `extra_repr = path::to::function` or \
+                     `hidden_sizes = path::to::function`",
                 ))
             })?;
         }

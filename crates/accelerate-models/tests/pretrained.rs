@@ -126,6 +126,21 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn a_model_says_how_wide_it_is_also_by_its_task() {
+    let (model, folder) = saved::<BertForMaskedLM>(&bert());
+    assert_eq!(model.hidden_sizes(), [8]);
+    let factory = Factory::default();
+    let found = AutoModelForMaskedLM::from_folder(folder.path(), &factory).unwrap();
+    assert_eq!(found.hidden_sizes(), [8]);
+    let (model, _) = saved::<T5EncoderModel>(&t5());
+    let boxed: Box<dyn Module> = Box::new(model);
+    assert_eq!(boxed.hidden_sizes(), [8]);
+    // Layers have no configuration.
+    let layer = accelerate::nn::Linear::new(8, 4, &factory).unwrap();
+    assert_eq!(layer.hidden_sizes(), [0u64; 0]);
+}
+
+#[test]
 fn tied_weights_are_written_once_and_stay_tied() {
     let (_, folder) = saved::<BertForMaskedLM>(&bert());
     let weights = Weights::open(folder.path()).unwrap();

@@ -169,6 +169,15 @@ bool acc_keep_freed_memory(size_t bytes) {
 #endif
 }
 
+// Gives freed memory back to the system. Answers whether there was any, as far as the allocator says.
+bool acc_give_back_freed_memory() {
+#ifdef __GLIBC__
+  return malloc_trim(0) == 1;
+#else
+  return false;
+#endif
+}
+
 // ---- gradients of leaves ----
 
 Status* acc_grad(const Tensor* tensor, Tensor** out) {

@@ -191,6 +191,7 @@ unsafe extern "C" {
     pub(crate) fn acc_set_current_device(device_type: i32, index: i32) -> *mut Status;
     pub(crate) fn acc_synchronize(device_type: i32, index: i32) -> *mut Status;
     pub(crate) fn acc_keep_freed_memory(bytes: usize) -> bool;
+    pub(crate) fn acc_give_back_freed_memory() -> bool;
 
     // tensor.cpp: gradients of leaves
     pub(crate) fn acc_grad(tensor: *const CTensor, out: *mut *mut CTensor) -> *mut Status;

@@ -16,6 +16,15 @@ pub fn keep_freed_memory(bytes: usize) -> bool {
     unsafe { ffi::acc_keep_freed_memory(bytes) }
 }
 
+/// Gives memory that was freed and kept in the process back to the system, once.
+///
+/// After something large is gone that will not come again, such as whole parameters that were cut
+/// into shards. Answers whether the allocator (glibc's) gave anything back.
+pub fn give_back_freed_memory() -> bool {
+    // SAFETY: no pointer is involved; the allocator's own lock makes the call thread-safe.
+    unsafe { ffi::acc_give_back_freed_memory() }
+}
+
 /// Memory of one CUDA device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudaMemory {
@@ -65,6 +74,24 @@ mod tests {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn glibc_can_keep_freed_memory() {
         assert!(keep_freed_memory(256 << 20));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn freed_memory_goes_back_to_the_system() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages = text.split(' ').nth(1).unwrap().parse::<usize>().unwrap();
+            pages * 4096
+        };
+        assert!(keep_freed_memory(256 << 20));
+        // Blocks that are small enough to be kept, the last of which stays.
+        let mut blocks: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
+        let _last = blocks.pop();
+        drop(blocks);
+        let kept = resident();
+        let _gave = give_back_freed_memory();
+        assert!(resident() + (32 << 20) < kept, "{} of {kept}", resident());
     }
 
     #[test]

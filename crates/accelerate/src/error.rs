@@ -10,6 +10,9 @@ pub enum Error {
     /// The launcher's variables, or a configuration, cannot be right.
     #[error(transparent)]
     Plan(#[from] accelerate_plan::Error),
+    /// Settings of sharding make no plan, or the plan does not fit the model.
+    #[error("{}", with_hint(.0))]
+    Sharding(Box<accelerate_plan::parallel::PlanError>),
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
     Tensor(#[from] tch::TchError),
@@ -531,6 +534,12 @@ pub enum Error {
     },
 }
 
+impl From<accelerate_plan::parallel::PlanError> for Error {
+    fn from(error: accelerate_plan::parallel::PlanError) -> Self {
+        Self::Sharding(Box::new(error))
+    }
+}
+
 impl Error {
     /// An error of a data set or collation of your own.
     pub fn data(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -547,6 +556,15 @@ impl Error {
             cause = error.source();
         }
         text
+    }
+}
+
+/// Why there is no plan, and what to do about it.
+fn with_hint(error: &accelerate_plan::parallel::PlanError) -> String {
+    use accelerate_plan::Hint as _;
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{Done, Program};
 use crate::workplace::Workplace;
 
-const CLM: &str = env!("CARGO_BIN_EXE_clm");
+pub(crate) const CLM: &str = env!("CARGO_BIN_EXE_clm");
 const INFERENCE: &str = env!("CARGO_BIN_EXE_distributed_inference");
 
 /// A text in which something can be learnt: each sentence goes on as it began.
@@ -21,7 +21,7 @@ fn text() -> String {
         .collect()
 }
 
-fn arguments(place: &Workplace, output: &str) -> Vec<PathBuf> {
+pub(crate) fn arguments(place: &Workplace, output: &str) -> Vec<PathBuf> {
     let data = place.path("text.txt");
     if !data.exists() {
         fs::write(&data, text()).unwrap();

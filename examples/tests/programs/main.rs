@@ -13,5 +13,6 @@ mod nlp_job;
 mod nlp_plain;
 mod process;
 mod seq2seq;
+mod sharding;
 mod verify_resume;
 mod workplace;

@@ -56,6 +56,7 @@ pub struct SequenceClassifierOutput {
 
 /// BERT whose pooled output goes through dropout and a linear layer.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertForSequenceClassification {
     bert: BertModel,
     dropout: Dropout,

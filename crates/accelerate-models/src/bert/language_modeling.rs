@@ -163,6 +163,7 @@ pub struct MaskedLMOutput {
 /// Tokens that are not to be predicted have the label
 /// [`IGNORED_LABEL`](crate::loss::IGNORED_LABEL).
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertForMaskedLM {
     bert: BertModel,
     cls: BertOnlyMLMHead,
@@ -261,6 +262,7 @@ pub struct BertPreTrainingOutput {
 
 /// BERT that predicts masked tokens and whether two sentences follow each other.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertForPreTraining {
     bert: BertModel,
     cls: BertPreTrainingHeads,

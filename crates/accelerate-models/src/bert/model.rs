@@ -69,6 +69,7 @@ pub struct BertModelOutput {
 
 /// The encoder with its embeddings and, where sequences are told apart, its pooler.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertModel {
     pub(super) embeddings: BertEmbeddings,
     encoder: BertEncoder,

@@ -20,6 +20,7 @@ pub struct TokenClassifierOutput {
 
 /// BERT whose hidden states go through dropout and a linear layer.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertForTokenClassification {
     bert: BertModel,
     dropout: Dropout,

@@ -29,6 +29,7 @@ pub struct GPT2SequenceInput {
 
 /// GPT-2 whose state of the last token, padding aside, goes through a linear layer.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct GPT2ForSequenceClassification {
     transformer: GPT2Model,
     score: Linear,

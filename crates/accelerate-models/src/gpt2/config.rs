@@ -164,6 +164,10 @@ impl PretrainedConfig for GPT2Config {
         self.initializer_range
     }
 
+    fn hidden_sizes(&self) -> Vec<i64> {
+        vec![self.n_embd]
+    }
+
     fn settle(&mut self) {
         if let Some(count) = self.unnamed_labels.take() {
             self.id2label = std::mem::take(&mut self.id2label).or_numbered(count);

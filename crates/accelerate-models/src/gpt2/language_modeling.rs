@@ -12,6 +12,7 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 
 /// GPT-2 that predicts the next token; the head has the weights of the token embeddings.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct GPT2LMHeadModel {
     transformer: GPT2Model,
     lm_head: Linear,

@@ -14,6 +14,7 @@ pub(super) const IGNORED: [&str; 2] = ["attn.bias", "attn.masked_bias"];
 
 /// The decoder with its embeddings and its last normalisation.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct GPT2Model {
     pub(super) wte: Embedding,
     wpe: Embedding,

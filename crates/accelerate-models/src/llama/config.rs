@@ -160,6 +160,10 @@ impl PretrainedConfig for LlamaConfig {
         self.initializer_range
     }
 
+    fn hidden_sizes(&self) -> Vec<i64> {
+        vec![self.hidden_size]
+    }
+
     fn settle(&mut self) {
         self.pad_token_id = self.pad_token_id.filter(|&pad| pad >= 0);
     }

@@ -13,6 +13,7 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 /// Llama that predicts the next token; where the configuration says so, the head has the weights of
 /// the token embeddings.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct LlamaForCausalLM {
     model: LlamaModel,
     lm_head: Linear,

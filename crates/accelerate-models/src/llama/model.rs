@@ -17,6 +17,7 @@ pub(super) const IGNORED: &str = "rotary_emb.inv_freq";
 
 /// The decoder with its embeddings and its last normalisation.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct LlamaModel {
     pub(super) embed_tokens: Embedding,
     layers: Vec<LlamaDecoderLayer>,

@@ -26,6 +26,7 @@ pub struct MoeCausalLmOutput {
 /// Mixtral that predicts the next token; where the configuration says so, the head has the weights of
 /// the token embeddings.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct MixtralForCausalLM {
     model: MixtralModel,
     lm_head: Linear,

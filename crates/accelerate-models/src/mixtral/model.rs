@@ -24,6 +24,7 @@ pub struct MoeDecoderOutput {
 
 /// The decoder with its embeddings and its last normalisation.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct MixtralModel {
     pub(super) embed_tokens: Embedding,
     layers: Vec<MixtralDecoderLayer>,

@@ -32,6 +32,10 @@ pub trait PretrainedConfig: Clone + fmt::Debug + Serialize + DeserializeOwned {
     /// The standard deviation of new weights, where one value says it.
     fn initializer_range(&self) -> f64;
 
+    /// How wide the hidden states are: one width, or that of each stage. A DeepSpeed config whose
+    /// bucket sizes are `auto` takes them from the largest.
+    fn hidden_sizes(&self) -> Vec<i64>;
+
     /// What is to be settled after reading, such as keys that imply others.
     fn settle(&mut self) {}
 

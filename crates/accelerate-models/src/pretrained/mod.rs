@@ -52,6 +52,7 @@ pub use self::config_file::{CONFIG_FILE, ConfigFile};
 pub use self::first_values::{InitNode, draw_first_values, usual_first_values};
 pub use self::labels::Labels;
 pub use self::model::PretrainedModel;
+pub(crate) use self::model::hidden_sizes;
 pub use self::model_type::ModelType;
 pub use self::other_keys::OtherKeys;
 pub use self::save::WEIGHTS_FILE;

@@ -174,3 +174,9 @@ pub trait PretrainedModel: Module + Sized {
         }
     }
 }
+
+/// The widths of a model's hidden states, as its configuration says.
+pub(crate) fn hidden_sizes<M: PretrainedModel>(model: &M) -> Vec<u64> {
+    let sizes = model.config().hidden_sizes().into_iter();
+    sizes.filter_map(|size| u64::try_from(size).ok()).collect()
+}

@@ -129,6 +129,10 @@ impl PretrainedConfig for ResNetConfig {
         0.02
     }
 
+    fn hidden_sizes(&self) -> Vec<i64> {
+        self.hidden_sizes.clone()
+    }
+
     fn settle(&mut self) {
         if let Some(count) = self.unnamed_labels.take() {
             self.id2label = std::mem::take(&mut self.id2label).or_numbered(count);

@@ -28,6 +28,7 @@ pub struct ResNetModelOutput {
 /// # Shapes
 /// Input: `[batch, num_channels, height, width]`, best with multiples of 32.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct ResNetModel {
     embedder: ResNetEmbeddings,
     encoder: ResNetEncoder,
@@ -116,6 +117,7 @@ impl Forward for ResNetHead {
 
 /// The network with a classifier of images.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct ResNetForImageClassification {
     resnet: ResNetModel,
     classifier: ResNetHead,

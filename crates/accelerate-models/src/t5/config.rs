@@ -235,6 +235,10 @@ impl PretrainedConfig for T5Config {
         self.initializer_factor
     }
 
+    fn hidden_sizes(&self) -> Vec<i64> {
+        vec![self.d_model]
+    }
+
     fn write_derived(&self, config: &mut Map<String, Value>) {
         let derived = [
             (

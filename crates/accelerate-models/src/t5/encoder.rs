@@ -26,6 +26,7 @@ pub struct T5EncoderInput {
 /// # Shapes
 /// - output: the state of each token, `[batch, tokens, d_model]`
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct T5EncoderModel {
     shared: Embedding,
     encoder: T5Stack,

@@ -47,6 +47,7 @@ pub struct Seq2SeqLMOutput {
 
 /// T5 with an output layer over the vocabulary.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct T5ForConditionalGeneration {
     shared: Embedding,
     pub(super) encoder: T5Stack,

@@ -11,6 +11,7 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 
 /// ViT whose state of the whole image goes through a linear layer.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct ViTForImageClassification {
     vit: ViTModel,
     classifier: Option<Linear>,

@@ -75,6 +75,7 @@ pub struct ViTModelOutput {
 
 /// The encoder with its embeddings and its pooler.
 #[derive(Debug, Clone, Module)]
+#[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct ViTModel {
     embeddings: ViTEmbeddings,
     layers: Vec<ViTLayer>,

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
+use accelerate_plan::parallel::{
+    self as plan, Accumulation, DeepSpeedConfig, DeepSpeedSettings, JobFacts, ParallelPlan,
+    ShardingSettings,
+};
 use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
@@ -14,7 +18,7 @@ use crate::checkpoint::{BackgroundSaves, Project, ProjectConfiguration, StateHoo
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
-use crate::parallel::DistributedDataParallelKwargs;
+use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
 use crate::recording::Recording;
 use crate::registry::Registry;
@@ -72,6 +76,8 @@ pub struct AcceleratorBuilder {
     rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    plan: Option<ParallelPlan>,
+    deepspeed: Option<Box<DeepSpeedSettings>>,
     project: ProjectConfiguration,
     leave_signals: Vec<LeaveSignal>,
 }
@@ -89,6 +95,8 @@ impl Default for AcceleratorBuilder {
             rng_types: vec![RngType::Generator],
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
+            plan: None,
+            deepspeed: None,
             project: ProjectConfiguration::default(),
             leave_signals: vec![LeaveSignal::Terminate],
         }
@@ -210,6 +218,33 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// How models are spread over the ranks of the job, where each is to keep only a part of one.
+    ///
+    /// A process by itself has no use for it and trains the whole model. If not set, it is the plan
+    /// that the launcher's variables ask for: `accelerate launch --use_fsdp` or `--use_deepspeed`.
+    ///
+    /// # Source
+    /// `Accelerator(fsdp_plugin=..)` and `Accelerator(deepspeed_plugin=..)`, both of which are plans.
+    #[must_use]
+    pub fn parallel_plan(mut self, plan: ParallelPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// How models are spread over the ranks of the job, in the words of DeepSpeed.
+    ///
+    /// What is `auto` there is settled when things are prepared. It stands instead of
+    /// [`parallel_plan`](Self::parallel_plan): both are an error. If not set, the launcher's variables
+    /// say it: `accelerate launch --use_deepspeed`.
+    ///
+    /// # Source
+    /// `Accelerator(deepspeed_plugin=..)`.
+    #[must_use]
+    pub fn deepspeed(mut self, settings: DeepSpeedSettings) -> Self {
+        self.deepspeed = Some(Box::new(settings));
+        self
+    }
+
     /// The project's folder; short for a [`ProjectConfiguration`] of no more than that.
     #[must_use]
     pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -239,7 +274,8 @@ impl AcceleratorBuilder {
     ///
     /// # Errors
     /// As [`PartialState::new`]; a precision that this device cannot do; two settings of
-    /// accumulation that contradict each other.
+    /// accumulation that contradict each other; [`Error::Sharding`] for settings of FSDP or DeepSpeed
+    /// that make no plan.
     pub fn build(self) -> Result<Accelerator> {
         let environment = Environment::from_process();
         let gradient_state = self.gradient_state(&environment)?;
@@ -247,14 +283,29 @@ impl AcceleratorBuilder {
             Some(precision) => precision,
             None => environment.get(&env::MIXED_PRECISION)?.unwrap_or_default(),
         };
+        let deepspeed = self.deepspeed_config(&environment)?;
+        // DeepSpeed's config may be the one that says it.
+        let precision = match &deepspeed {
+            Some((config, _)) if precision != MixedPrecision::Fp8 => config.mixed_precision(),
+            _ => precision,
+        };
         let state = PartialState::with_options(&self.state)?;
+        let precision = Precision::new(precision, state.device(), self.precision)?;
+        let deepspeed =
+            deepspeed.map(|(config, job)| DeepSpeed::new(config, job, stays_as_loaded(&precision)));
+        let plan = self.plan(
+            &environment,
+            &gradient_state,
+            &precision,
+            deepspeed.as_ref(),
+        )?;
         memory::keep_for_next_step(state.device(), &environment)?;
         if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
             gradient_state.progress().record(recording);
         }
         Ok(Accelerator {
             shared: Rc::new(Shared {
-                precision: Precision::new(precision, state.device(), self.precision)?,
+                precision,
                 state,
                 gradient_state,
                 device_placement: self.device_placement,
@@ -263,6 +314,8 @@ impl AcceleratorBuilder {
                 rng_types: self.rng_types,
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
+                plan,
+                deepspeed,
                 registry: Registry::default(),
                 project: Project::new(self.project),
                 state_hooks: StateHooks::default(),
@@ -270,6 +323,78 @@ impl AcceleratorBuilder {
                 trigger: Cell::default(),
                 leave_signals: self.leave_signals,
             }),
+        })
+    }
+
+    /// The plan that the program gave, or else the one that the launcher's variables ask for.
+    fn plan(
+        &self,
+        environment: &Environment,
+        gradient_state: &GradientState,
+        precision: &Precision,
+        deepspeed: Option<&DeepSpeed>,
+    ) -> Result<Option<ParallelPlan>> {
+        if self.plan.is_some() {
+            return Ok(self.plan.clone());
+        }
+        let plan = match deepspeed {
+            // What is left open is known when things are prepared.
+            Some(deepspeed) => deepspeed.preview()?,
+            None => {
+                let job = self.job(environment)?;
+                let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
+                    return Ok(None);
+                };
+                let mut plan = settings.preview(&job)?.plan;
+                if stays_as_loaded(precision) {
+                    plan.precision = plan::Precision::AS_LOADED;
+                }
+                plan
+            }
+        };
+        if let Accumulation::Steps(steps) = plan.accumulation
+            && let Ok(steps) = NonZeroUsize::try_from(steps)
+        {
+            gradient_state.set_num_steps(steps);
+        }
+        Ok(Some(plan))
+    }
+
+    /// The config of DeepSpeed that the program gave, or else the one that the launcher's variables ask
+    /// for, and the job that it is for.
+    fn deepspeed_config(
+        &self,
+        environment: &Environment,
+    ) -> Result<Option<(DeepSpeedConfig, JobFacts)>> {
+        let given = self.deepspeed.as_deref();
+        if self.plan.is_some() {
+            return match given {
+                None => Ok(None),
+                Some(_) => Err(Error::Argument {
+                    operation: "Accelerator",
+                    expected: "`parallel_plan` or `deepspeed`".to_owned(),
+                    found: "both".to_owned(),
+                }),
+            };
+        }
+        let job = self.job(environment)?;
+        let settings = match given {
+            Some(given) => given.clone(),
+            None => match ShardingSettings::from_environment(environment, &job)? {
+                Some(ShardingSettings::DeepSpeed(settings)) => *settings,
+                _ => return Ok(None),
+            },
+        };
+        let config = settings.resolve(&job.mixed_precision)?;
+        Ok(Some((config, job)))
+    }
+
+    /// The job as the launcher tells of it, in the program's precision.
+    fn job(&self, environment: &Environment) -> Result<JobFacts> {
+        let job = JobFacts::from_environment(environment)?;
+        Ok(match self.mixed_precision {
+            Some(precision) => job.with_precision(precision),
+            None => job,
         })
     }
 
@@ -290,4 +415,10 @@ impl AcceleratorBuilder {
             }
         }
     }
+}
+
+/// Whether a lower precision is asked for in which the device does not compute: then it is not what
+/// shards are gathered in either.
+fn stays_as_loaded(precision: &Precision) -> bool {
+    precision.mixed_precision() != MixedPrecision::No && !precision.is_native_amp()
 }

@@ -5,6 +5,8 @@ mod builder;
 mod checkpointing;
 mod clip;
 mod data;
+mod deepspeed;
+mod display;
 mod join;
 mod leaving;
 mod local_sgd;
@@ -22,6 +24,7 @@ use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
+use accelerate_plan::parallel::{Dialect, ParallelPlan};
 use tch::{Device, Tensor};
 
 use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
@@ -29,7 +32,7 @@ use crate::collectives::Site;
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::optim::LearningRates;
-use crate::parallel::{self, DistributedDataParallelKwargs};
+use crate::parallel::{self, DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::Precision;
 use crate::registry::Registry;
 use crate::state::{DistributedType, LeaveSignal, PartialState};
@@ -91,6 +94,10 @@ struct Shared {
     rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    /// How models are spread over ranks; none for whole ones on each.
+    plan: Option<ParallelPlan>,
+    /// DeepSpeed's config, where the job is told in its words.
+    deepspeed: Option<DeepSpeed>,
     /// What was prepared and still exists.
     registry: Registry,
     project: Project,
@@ -193,8 +200,22 @@ impl Accelerator {
             None => loss,
         };
         let site = Site::Code(Location::caller());
-        let models = self.shared.registry.data_parallel();
-        parallel::backward(self.state(), site, models.iter().map(|one| &**one), &loss)
+        let models = self.shared.registry.strategies();
+        parallel::backward(self.state(), site, &models, &loss)
+    }
+
+    /// The plan by which models are spread over ranks, where there is one.
+    #[must_use]
+    pub fn parallel_plan(&self) -> Option<&ParallelPlan> {
+        let settled = self.shared.deepspeed.as_ref().and_then(DeepSpeed::plan);
+        settled.or(self.shared.plan.as_ref())
+    }
+
+    /// The plan, where prepared models are cut into shards by it.
+    fn sharding(&self) -> Option<&ParallelPlan> {
+        let has_peers = self.state().process_group().is_some();
+        self.parallel_plan()
+            .filter(|plan| has_peers && plan.is_sharded())
     }
 
     /// Rank, world, device and process control.
@@ -218,7 +239,11 @@ impl Accelerator {
     /// How the processes work together.
     #[must_use]
     pub fn distributed_type(&self) -> DistributedType {
-        self.state().distributed_type()
+        match self.sharding().map(|plan| plan.dialect) {
+            Some(Dialect::Fsdp1 | Dialect::Fsdp2) => DistributedType::Fsdp,
+            Some(Dialect::DeepSpeed) => DistributedType::DeepSpeed,
+            _ => self.state().distributed_type(),
+        }
     }
 
     /// The number of processes in the job.

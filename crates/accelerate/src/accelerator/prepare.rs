@@ -1,5 +1,7 @@
 use std::num::NonZeroUsize;
 
+use accelerate_plan::parallel::Clipping;
+
 use super::{Accelerator, PreparedModel};
 use crate::Result;
 use crate::data::{
@@ -11,9 +13,10 @@ use crate::data::{
 use crate::nn::Module;
 use crate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, AdamWScheduleFree,
-    ChainedScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler,
-    SchedulerStepping, SequentialLR, Sgd, SgdScheduleFree,
+    ChainedScheduler, DummyOptim, DummyScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau,
+    RmsProp, Schedule, Scheduler, SchedulerStepping, SequentialLR, Sgd, SgdScheduleFree,
 };
+use crate::parallel::{self, Together};
 use crate::state::PartialState;
 
 /// What [`Accelerator::prepare`] takes: one thing, or a tuple of them.
@@ -31,7 +34,8 @@ pub trait Prepare {
 /// One thing that can be prepared, in two passes.
 ///
 /// The first makes everything that stands by itself; the second makes schedules, which
-/// need all optimizers.
+/// need all optimizers. Before both, each thing is [described](Self::describe): where DeepSpeed's
+/// config is `auto`, it is settled then.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be prepared",
     note = "models, optimizers, data loaders and schedules can; box an optimizer or schedule of \
@@ -42,6 +46,9 @@ pub trait Preparable {
     type Staged;
     /// What it becomes.
     type Prepared;
+
+    /// Notes what of the thing matters for others that are prepared with it, before any of them is.
+    fn describe(&self, _together: &mut Together) {}
 
     /// The first pass.
     ///
@@ -60,6 +67,10 @@ impl<M: Module> Preparable for M {
     type Staged = PreparedModel<M>;
     type Prepared = PreparedModel<M>;
 
+    fn describe(&self, together: &mut Together) {
+        together.model(self);
+    }
+
     fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
         PreparedModel::for_training(self, accelerator)
     }
@@ -75,12 +86,12 @@ macro_rules! prepare_optimizers {
             type Staged = AcceleratedOptimizer<Self>;
             type Prepared = AcceleratedOptimizer<Self>;
 
+            fn describe(&self, together: &mut Together) {
+                together.optimizer(self);
+            }
+
             fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
-                let state = accelerator.gradient_state().clone();
-                let prepared =
-                    AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler());
-                accelerator.shared.registry.optimizers.add(prepared.handle());
-                Ok(prepared)
+                stage_optimizer(self, accelerator)
             }
 
             fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
@@ -100,8 +111,73 @@ prepare_optimizers!(
     RmsProp,
     Sgd,
     SgdScheduleFree,
-    Box<dyn Optimizer>
 );
+
+fn stage_optimizer<O: Optimizer + 'static>(
+    optimizer: O,
+    accelerator: &Accelerator,
+) -> Result<AcceleratedOptimizer<O>> {
+    if accelerator.sharding().is_some() {
+        parallel::check_optimizer(&optimizer)?;
+    }
+    let state = accelerator.gradient_state().clone();
+    let prepared = AcceleratedOptimizer::new(optimizer, state).with_scaler(accelerator.scaler());
+    let prepared = match accelerator.parallel_plan().map(|plan| plan.clipping) {
+        Some(Clipping::Norm(limit)) => {
+            let accelerator = accelerator.clone();
+            prepared.with_before_step(move |groups| {
+                let all: Vec<_> = groups.iter().collect();
+                accelerator.clip_grad_norm(&all, limit).map(drop)
+            })
+        }
+        _ => prepared,
+    };
+    accelerator
+        .shared
+        .registry
+        .optimizers
+        .add(prepared.handle());
+    Ok(prepared)
+}
+
+/// A boxed optimizer may be a stand-in.
+impl Preparable for Box<dyn Optimizer> {
+    type Staged = AcceleratedOptimizer<Self>;
+    type Prepared = AcceleratedOptimizer<Self>;
+
+    fn describe(&self, together: &mut Together) {
+        together.optimizer(self);
+    }
+
+    fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
+        let in_its_place = match self.stand_in() {
+            Some(dummy) => Some(accelerator.optimizer_for(dummy)?),
+            None => None,
+        };
+        stage_optimizer(in_its_place.unwrap_or(self), accelerator)
+    }
+
+    fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
+        Ok(staged)
+    }
+}
+
+impl Preparable for DummyOptim {
+    type Staged = AcceleratedOptimizer<Box<dyn Optimizer>>;
+    type Prepared = AcceleratedOptimizer<Box<dyn Optimizer>>;
+
+    fn describe(&self, together: &mut Together) {
+        together.optimizer(self);
+    }
+
+    fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
+        stage_optimizer(accelerator.optimizer_for(&self)?, accelerator)
+    }
+
+    fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
+        Ok(staged)
+    }
+}
 
 macro_rules! prepare_schedules {
     ($(($($rule:ident)?) $type:ty),* $(,)?) => {$(
@@ -109,23 +185,16 @@ macro_rules! prepare_schedules {
             type Staged = Self;
             type Prepared = AcceleratedScheduler<Self>;
 
+            fn describe(&self, together: &mut Together) {
+                together.scheduler(self);
+            }
+
             fn stage(self, _accelerator: &Accelerator) -> Result<Self::Staged> {
                 Ok(self)
             }
 
             fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
-                let prepared = AcceleratedScheduler::new(
-                    staged,
-                    &accelerator.shared.registry.learning_rates(),
-                    accelerator.gradient_state().clone(),
-                    SchedulerStepping {
-                        step_with_optimizer: accelerator.shared.step_scheduler_with_optimizer,
-                        split_batches: accelerator.shared.dataloader_config.split_batches,
-                        num_processes: processes(accelerator),
-                    },
-                );
-                accelerator.shared.registry.schedulers.add(prepared.handle());
-                Ok(prepared)
+                Ok(finish_schedule(staged, accelerator))
             }
         }
     )*};
@@ -136,8 +205,92 @@ prepare_schedules!(
     () ReduceLROnPlateau,
     () SequentialLR,
     () ChainedScheduler,
-    () Box<dyn Scheduler>,
 );
+
+fn finish_schedule<S: Scheduler + 'static>(
+    schedule: S,
+    accelerator: &Accelerator,
+) -> AcceleratedScheduler<S> {
+    let with_optimizer = accelerator.shared.step_scheduler_with_optimizer;
+    let prepared = follows_optimizer(schedule, accelerator, with_optimizer);
+    accelerator
+        .shared
+        .registry
+        .schedulers
+        .add(prepared.handle());
+    prepared
+}
+
+fn follows_optimizer<S: Scheduler>(
+    schedule: S,
+    accelerator: &Accelerator,
+    step_with_optimizer: bool,
+) -> AcceleratedScheduler<S> {
+    AcceleratedScheduler::new(
+        schedule,
+        &accelerator.shared.registry.learning_rates(),
+        accelerator.gradient_state().clone(),
+        SchedulerStepping {
+            step_with_optimizer,
+            split_batches: accelerator.shared.dataloader_config.split_batches,
+            num_processes: processes(accelerator),
+        },
+    )
+}
+
+/// The schedule that stands for DeepSpeed's: its steps are those of the optimizer, whatever the
+/// number of ranks.
+fn finish_stand_in(
+    dummy: &DummyScheduler,
+    accelerator: &Accelerator,
+) -> Result<AcceleratedScheduler<Box<dyn Scheduler>>> {
+    let schedule = accelerator.schedule_for(dummy)?;
+    let prepared = follows_optimizer(schedule, accelerator, true).once_per_update();
+    accelerator
+        .shared
+        .registry
+        .schedulers
+        .add(prepared.handle());
+    Ok(prepared)
+}
+
+/// A boxed schedule may be a stand-in.
+impl Preparable for Box<dyn Scheduler> {
+    type Staged = Self;
+    type Prepared = AcceleratedScheduler<Self>;
+
+    fn describe(&self, together: &mut Together) {
+        together.scheduler(self);
+    }
+
+    fn stage(self, _accelerator: &Accelerator) -> Result<Self::Staged> {
+        Ok(self)
+    }
+
+    fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
+        if let Some(dummy) = staged.stand_in() {
+            return finish_stand_in(dummy, accelerator);
+        }
+        Ok(finish_schedule(staged, accelerator))
+    }
+}
+
+impl Preparable for DummyScheduler {
+    type Staged = Self;
+    type Prepared = AcceleratedScheduler<Box<dyn Scheduler>>;
+
+    fn describe(&self, together: &mut Together) {
+        together.scheduler(self);
+    }
+
+    fn stage(self, _accelerator: &Accelerator) -> Result<Self::Staged> {
+        Ok(self)
+    }
+
+    fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
+        finish_stand_in(&staged, accelerator)
+    }
+}
 
 impl<D: Dataset, C: Collate<D::Item>> Preparable for DataLoader<D, C>
 where
@@ -145,6 +298,10 @@ where
 {
     type Staged = PreparedDataLoader<D, C>;
     type Prepared = PreparedDataLoader<D, C>;
+
+    fn describe(&self, together: &mut Together) {
+        together.loader(self.batch_sampler().batch_size());
+    }
 
     fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
         let options = shard_options(accelerator);
@@ -168,6 +325,10 @@ where
 {
     type Staged = PreparedIterableDataLoader<D, C>;
     type Prepared = PreparedIterableDataLoader<D, C>;
+
+    fn describe(&self, together: &mut Together) {
+        together.loader(Some(self.batch_size()));
+    }
 
     fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
         let (shared, options) = (&accelerator.shared, shard_options(accelerator));
@@ -257,6 +418,9 @@ impl<P: Preparable> Prepare for P {
     type Prepared = P::Prepared;
 
     fn prepare(self, accelerator: &Accelerator) -> Result<Self::Prepared> {
+        let mut together = Together::default();
+        self.describe(&mut together);
+        accelerator.settle(together)?;
         P::finish(self.stage(accelerator)?, accelerator)
     }
 }
@@ -267,6 +431,9 @@ macro_rules! prepare_tuple {
             type Prepared = ($($name::Prepared,)+);
 
             fn prepare(self, accelerator: &Accelerator) -> Result<Self::Prepared> {
+                let mut together = Together::default();
+                $(self.$index.describe(&mut together);)+
+                accelerator.settle(together)?;
                 let staged = ($(self.$index.stage(accelerator)?,)+);
                 Ok(($($name::finish(staged.$index, accelerator)?,)+))
             }

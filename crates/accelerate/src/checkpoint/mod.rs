@@ -13,6 +13,8 @@ mod checkpointable;
 mod comm_hooks;
 mod compare;
 mod copies;
+mod distributed;
+mod distributed_optimizer;
 mod dtype;
 mod files;
 mod folder;
@@ -20,6 +22,7 @@ mod gradient_order;
 mod gradients;
 mod hashed_file;
 mod load;
+mod load_shards;
 mod manifest;
 mod options;
 mod placing;
@@ -61,7 +64,9 @@ pub use self::state_hooks::{
 
 pub(crate) use self::agreement::together;
 pub(crate) use self::background::BackgroundSaves;
+pub(crate) use self::load_shards::load_shards;
 pub(crate) use self::project::Project;
+pub(crate) use self::save_model::save_weights_of;
 pub(crate) use self::state_hooks::StateHooks;
 pub(crate) use self::training_state::TrainingState;
 pub(crate) use self::weight_set::with_plain_bytes;

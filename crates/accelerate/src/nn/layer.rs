@@ -78,6 +78,10 @@ impl<I: Tree + 'static, O: Tree + 'static> Module for Layer<I, O> {
         self.0.extra_repr()
     }
 
+    fn hidden_sizes(&self) -> Vec<u64> {
+        self.0.hidden_sizes()
+    }
+
     fn inner(&self) -> &dyn Module {
         self.0.inner()
     }

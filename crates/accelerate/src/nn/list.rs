@@ -101,6 +101,10 @@ impl<M: Module + ?Sized> Module for Box<M> {
         (**self).extra_repr()
     }
 
+    fn hidden_sizes(&self) -> Vec<u64> {
+        (**self).hidden_sizes()
+    }
+
     fn inner(&self) -> &dyn Module {
         (**self).inner()
     }

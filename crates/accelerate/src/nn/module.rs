@@ -59,6 +59,16 @@ pub trait Module: AsModule + Any {
         String::new()
     }
 
+    /// How wide the hidden states are, as the model's configuration says: one width, or that of each
+    /// stage; none where there is no such configuration. `auto` sizes of a DeepSpeed config come from
+    /// here.
+    ///
+    /// # Source
+    /// `model.config.hidden_size` and `model.config.hidden_sizes`.
+    fn hidden_sizes(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// The module that this one stands for: what a box or an enum holds, else the module itself.
     fn inner(&self) -> &dyn Module {
         self.as_module()

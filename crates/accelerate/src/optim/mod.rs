@@ -3,7 +3,8 @@
 //! An [`Optimizer`] updates [`ParamGroups`] from their gradients. Its
 //! [`LearningRates`] are a handle that a [`Scheduler`] shares with it.
 //! [`AcceleratedOptimizer`] and [`AcceleratedScheduler`] step only when
-//! gradients are complete.
+//! gradients are complete. [`DummyOptim`] and [`DummyScheduler`] stand for what a DeepSpeed
+//! config names.
 
 mod adafactor;
 mod adafactor_state;
@@ -11,6 +12,8 @@ mod adagrad;
 mod adam;
 mod adamw;
 mod cohort;
+mod dummy_optim;
+mod dummy_scheduler;
 mod engine;
 mod flat;
 mod group;
@@ -31,6 +34,8 @@ pub use adafactor::{Adafactor, AdafactorConfig};
 pub use adagrad::{Adagrad, AdagradConfig};
 pub use adam::{Adam, AdamConfig};
 pub use adamw::{AdamW, AdamWConfig};
+pub use dummy_optim::{DummyOptim, DummyOptimConfig};
+pub use dummy_scheduler::{DummyScheduler, DummySchedulerConfig, SchedulerCallable};
 pub use group::{IntoParamGroups, ParamGroup, ParamGroups};
 pub use lamb::{Lamb, LambConfig};
 pub use optimizer::Optimizer;

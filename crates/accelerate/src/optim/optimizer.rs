@@ -1,5 +1,6 @@
 use accelerate_torch::{autograd, foreach};
 
+use super::dummy_optim::DummyOptim;
 use super::group::ParamGroups;
 use super::rates::LearningRates;
 use super::state_dict::StateDict;
@@ -12,6 +13,17 @@ pub trait Optimizer {
 
     /// The parameters that are updated.
     fn groups(&self) -> &ParamGroups;
+
+    /// Whether every number of a parameter is updated by itself, whatever the others are. A rank can
+    /// then update a part of a parameter, which is what sharding needs.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
+    /// The stand-in that this is, if it is one: what is prepared in its place makes the steps.
+    fn stand_in(&self) -> Option<&DummyOptim> {
+        None
+    }
 
     /// Updates every parameter that has a gradient.
     ///
@@ -90,6 +102,14 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn groups(&self) -> &ParamGroups {
         (**self).groups()
+    }
+
+    fn is_elementwise(&self) -> bool {
+        (**self).is_elementwise()
+    }
+
+    fn stand_in(&self) -> Option<&DummyOptim> {
+        (**self).stand_in()
     }
 
     fn step(&mut self) -> Result<()> {

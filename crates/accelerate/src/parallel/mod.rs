@@ -2,15 +2,24 @@
 
 mod comm_hook;
 mod ddp;
+mod deepspeed;
 mod join;
 mod local_sgd;
+mod sharded;
+mod strategy;
 
 pub use accelerate_torch::{BoxError, Future, ProcessGroup, Promise, ReduceOp, promise};
 pub(crate) use comm_hook::Memory as PowerSgdMemory;
 pub use comm_hook::{
     CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
 };
-pub(crate) use ddp::backward;
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
+pub use deepspeed::Together;
+pub(crate) use deepspeed::{DeepSpeed, Manner};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
+pub use sharded::ShardedModel;
+pub(crate) use sharded::{
+    Kept, Piece, check_optimizer, pieces, slices_of_state, total_norm, whole_state_of,
+};
+pub(crate) use strategy::{Strategy, backward};

@@ -1,4 +1,4 @@
-use crate::optim::{LearningRates, StateDict};
+use crate::optim::{DummyScheduler, LearningRates, StateDict};
 use crate::{Error, Result};
 
 /// Which rates are in force when a schedule starts again.
@@ -50,6 +50,11 @@ pub trait Scheduler {
     /// The rates that are set: the handle of the optimizer that follows this schedule.
     fn learning_rates(&self) -> &LearningRates;
 
+    /// The stand-in that this is, if it is one: what is prepared in its place makes the steps.
+    fn stand_in(&self) -> Option<&DummyScheduler> {
+        None
+    }
+
     /// How many steps were made, counting the one that set the first rates.
     fn step_count(&self) -> u64;
 
@@ -93,6 +98,10 @@ impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
 
     fn learning_rates(&self) -> &LearningRates {
         (**self).learning_rates()
+    }
+
+    fn stand_in(&self) -> Option<&DummyScheduler> {
+        (**self).stand_in()
     }
 
     fn step_count(&self) -> u64 {

@@ -1,0 +1,20 @@
+//! What DeepSpeed's config means for the things that a program prepares.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | `together` | what is prepared together, from which `auto` values come |
+//! | `session` | the config of a job, and what became of it |
+//! | `named_optimizer`, `named_schedule` | an optimizer or a schedule by the config's name for it |
+//! | `params` | parameters of one that stands in the config as PyTorch knows it |
+
+mod named_optimizer;
+mod named_schedule;
+mod params;
+mod session;
+mod together;
+
+pub(crate) use session::{DeepSpeed, Manner};
+pub use together::Together;
+
+#[cfg(test)]
+mod tests;

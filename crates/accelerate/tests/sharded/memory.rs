@@ -1,0 +1,164 @@
+//! How much memory training takes, measured.
+
+use std::fs;
+use std::time::Instant;
+
+use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
+use accelerate::optim::{AdamW, AdamWConfig, Optimizer};
+use accelerate::{Accelerator, Result};
+use accelerate_plan::parallel::Sharded;
+use accelerate_testkit::{Rank, ranks};
+use tch::{Kind, Tensor};
+
+use crate::job::{by_class, plan};
+
+const WIDTH: i64 = 512;
+const BLOCKS: usize = 16;
+const MIB: f64 = 1_048_576.0;
+
+#[derive(Debug, Module)]
+struct Block {
+    first: Linear,
+    second: Linear,
+    state: ModuleState,
+}
+
+impl Forward for Block {
+    type Input = Tensor;
+    type Output = Tensor;
+
+    fn forward(&self, input: Tensor) -> Result<Tensor> {
+        let hidden = self.first.call(&input)?.f_tanh()?;
+        Ok(input.f_add(&self.second.call(hidden)?)?)
+    }
+}
+
+#[derive(Debug, Module)]
+struct Deep {
+    blocks: Vec<Block>,
+    state: ModuleState,
+}
+
+impl Forward for Deep {
+    type Input = Tensor;
+    type Output = Tensor;
+
+    fn forward(&self, input: Tensor) -> Result<Tensor> {
+        self.blocks
+            .iter()
+            .try_fold(input, |hidden, block| block.call(hidden))
+    }
+}
+
+fn deep(width: i64, blocks: usize) -> Result<Deep> {
+    let factory = Factory::default();
+    let block = || -> Result<Block> {
+        Ok(Block {
+            first: Linear::new(width, 4 * width, &factory)?,
+            second: Linear::new(4 * width, width, &factory)?,
+            state: ModuleState::default(),
+        })
+    };
+    Ok(Deep {
+        blocks: (0..blocks).map(|_| block()).collect::<Result<_>>()?,
+        state: ModuleState::default(),
+    })
+}
+
+/// A number of this process in MiB, of `/proc/self/status`.
+fn status(name: &str) -> f64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap();
+    let kib: f64 = line
+        .trim_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .unwrap();
+    kib / 1024.0
+}
+
+/// Trains for some steps; the time of each in milliseconds.
+fn train(accelerator: &Accelerator, model: Deep, rows: i64, steps: usize) -> Result<Vec<f64>> {
+    let width = model.blocks[0].second.weight.shape()[0];
+    let parameters: Vec<Tensor> = model
+        .parameters()
+        .into_iter()
+        .map(|parameter| parameter.tensor().shallow_clone())
+        .collect();
+    let optimizer = AdamW::new(parameters, AdamWConfig::default())?;
+    let (model, mut optimizer) = accelerator.prepare((model, optimizer))?;
+    let mut times = Vec::new();
+    for _ in 0..steps {
+        let input = Tensor::f_ones([rows, width], (Kind::Float, tch::Device::Cpu))?;
+        let start = Instant::now();
+        let loss = model.call(input)?.f_square()?.f_mean(Kind::Float)?;
+        accelerator.backward(&loss)?;
+        optimizer.step()?;
+        optimizer.zero_grad()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(times)
+}
+
+/// The most memory that some steps take besides what the process had before the model, in MiB, and
+/// the median time of a step in milliseconds.
+fn measured(rank: Rank, sharded: Sharded, rows: i64, steps: usize) -> Result<(f64, f64)> {
+    let accelerator = Accelerator::builder()
+        .cpu(true)
+        .parallel_plan(plan(rank, sharded, by_class()))
+        .build()?;
+    // The first steps of a process load code, which is not what is measured.
+    train(&accelerator, deep(WIDTH, 1)?, rows, 2)?;
+    let _gave = accelerate_torch::memory::give_back_freed_memory();
+    // The peak until now does not count either.
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = status("VmRSS:");
+    let mut times = train(&accelerator, deep(WIDTH, BLOCKS)?, rows, steps)?;
+    times.sort_by(f64::total_cmp);
+    Ok((status("VmHWM:") - before, times[steps / 2]))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_rank_needs_its_part_of_the_state_and_some_units() {
+    ranks(&[2], |rank| -> Result<()> {
+        let unit = (2 * 4 * WIDTH * WIDTH + 5 * WIDTH) as f64 * 4.0 / MIB;
+        let model = unit * BLOCKS as f64;
+        let (found, _) = measured(rank, Sharded::Parameters, 4, 3)?;
+        // Parameters, gradients and two moments of AdamW, half of each; then whole parameters and
+        // gradients of the largest unit, each twice.
+        let formula = 4.0 * model / 2.0 + 4.0 * unit;
+        assert!(
+            found <= 1.05 * formula,
+            "{found:.0} MiB, not {formula:.0}: model {model:.0}, unit {unit:.1}"
+        );
+        // A whole copy of the four would be twice as much.
+        assert!(found < 4.0 * model * 0.8, "{found:.0} MiB");
+        Ok(())
+    });
+}
+
+/// Writes what a stage takes into the file `SHARDED_PACE_FILE`, where `SHARDED_PACE` asks for one:
+/// `Nothing` (data parallelism), `OptimizerState`, `Gradients` or `Parameters`.
+#[test]
+fn pace_of_a_stage_that_was_asked_for() {
+    let Ok(stage) = std::env::var("SHARDED_PACE") else {
+        return;
+    };
+    ranks(&[2], |rank| -> Result<()> {
+        let sharded = match stage.as_str() {
+            "OptimizerState" => Sharded::OptimizerState,
+            "Gradients" => Sharded::Gradients,
+            "Parameters" => Sharded::Parameters,
+            _ => Sharded::Nothing,
+        };
+        let (memory, step) = measured(rank, sharded, 128, 15)?;
+        if rank.index() == 0 {
+            let line = format!("{sharded:?}: {step:.1} ms a step, {memory:.0} MiB\n");
+            fs::write(std::env::var("SHARDED_PACE_FILE").unwrap(), line).unwrap();
+        }
+        Ok(())
+    });
+}
