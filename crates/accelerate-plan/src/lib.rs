@@ -9,6 +9,7 @@
 //! - [`settings`]: every setting of a launch, and where its value came from.
 //! - [`topology`]: which process this is among how many, and where they meet.
 //! - [`launch`]: how many processes a launcher starts, what they run and what each one is told.
+//! - [`parallel`]: what is sharded over which ranks, and how.
 //!
 //! The launcher and the training library both use this crate, so what one writes is what the other
 //! reads.
@@ -22,6 +23,7 @@ mod error;
 mod exit_code;
 mod hint;
 pub mod launch;
+pub mod parallel;
 mod precision;
 pub mod settings;
 pub mod topology;

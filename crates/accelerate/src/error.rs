@@ -49,6 +49,22 @@ pub enum Error {
         /// The names there are.
         known: Vec<String>,
     },
+    /// A model has no module of a class that is to be a unit of sharding.
+    #[error(
+        "could not find the transformer layer class: `{model}` has no layer of class `{class}`{}; it has {}",
+        nearest.as_ref().map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default(),
+        shown(known.iter().map(|class| format!("`{class}`")))
+    )]
+    NoSuchClass {
+        /// The class that was asked for.
+        class: String,
+        /// The class of the model.
+        model: &'static str,
+        /// The class that is most like it, if one is like it.
+        nearest: Option<String>,
+        /// The classes of modules that the model calls.
+        known: Vec<String>,
+    },
     /// A module was to be put where modules of another type live.
     #[error(
         "`{name}` of `{class}` holds a `{expected}`, found a `{found}`; make the field a `Layer` or a \

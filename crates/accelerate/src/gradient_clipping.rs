@@ -36,11 +36,23 @@ impl Default for ClipNorm {
 /// # Source
 /// `torch.nn.utils.clip_grad_norm_`, by the same kernels.
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, options: ClipNorm) -> Result<Tensor> {
+    clip_by(parameters, max_norm, options, |_| {
+        local_norm(parameters, options.norm_type)
+    })
+}
+
+/// As [`clip_grad_norm`], where `norm` knows the norm of an order over everything that counts.
+pub(crate) fn clip_by(
+    parameters: &[Tensor],
+    max_norm: f64,
+    options: ClipNorm,
+    norm: impl FnOnce(f64) -> Result<Tensor>,
+) -> Result<Tensor> {
     check_number("clip_grad_norm", "a limit", max_norm)?;
     check_number("clip_grad_norm", "an order of the norm", options.norm_type)?;
     tch::no_grad(|| {
         let groups = gradients(parameters)?;
-        let norm = total_norm(&groups, options.norm_type)?;
+        let norm = norm(options.norm_type)?;
         if options.error_if_nonfinite && !norm.f_double_value(&[])?.is_finite() {
             return Err(Error::Argument {
                 operation: "clip_grad_norm",
@@ -94,6 +106,17 @@ fn gradients(parameters: &[Tensor]) -> Result<Vec<Alike>> {
         }
     }
     Ok(groups)
+}
+
+/// The norm of the gradients that this process has.
+pub(crate) fn local_norm(parameters: &[Tensor], order: f64) -> Result<Tensor> {
+    let mut groups = gradients(parameters)?;
+    for (_, list) in &mut groups {
+        // Of no numbers there is no largest one.
+        list.retain(|gradient| gradient.numel() > 0);
+    }
+    groups.retain(|(_, list)| !list.is_empty());
+    tch::no_grad(|| total_norm(&groups, order))
 }
 
 fn total_norm(groups: &[Alike], order: f64) -> Result<Tensor> {

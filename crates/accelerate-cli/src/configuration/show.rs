@@ -155,6 +155,7 @@ fn as_json(rows: &[Row<'_>]) -> String {
             Origin::Flag(flag) => ("flag", flag.clone()),
             Origin::Variable(name) => ("variable", (*name).to_owned()),
             Origin::File { .. } => ("file", row.origin.to_string()),
+            Origin::Program => ("program", String::new()),
             Origin::Detected(what) => ("detected", what.clone()),
             Origin::Default => ("default", String::new()),
         };

@@ -80,7 +80,7 @@ choices! {
         /// As `FULL_SHARD` within a machine, copies between machines.
         HybridShard = "HYBRID_SHARD" | "4",
         /// As `SHARD_GRAD_OP` within a machine, copies between machines.
-        HybridShardZero2 = "HYBRID_SHARD_ZERO2" | "5",
+        HybridShardZero2 = "HYBRID_SHARD_ZERO2" | "_HYBRID_SHARD_ZERO2" | "5",
     }
 
     /// Which modules FSDP makes into units.
@@ -96,21 +96,21 @@ choices! {
     /// When FSDP gathers the next unit in the backward pass.
     BackwardPrefetch ("prefetch policy") {
         /// Before the gradients of this unit are computed.
-        BackwardPre = "BACKWARD_PRE",
+        BackwardPre = "BACKWARD_PRE" | "1",
         /// After them.
-        BackwardPost = "BACKWARD_POST",
+        BackwardPost = "BACKWARD_POST" | "2",
         /// When it is needed.
-        NoPrefetch = "NO_PREFETCH",
+        NoPrefetch = "NO_PREFETCH" | "3",
     }
 
     /// How FSDP saves a model.
     StateDictType ("kind of state dict") {
         /// Whole, by rank 0.
-        Full = "FULL_STATE_DICT",
+        Full = "FULL_STATE_DICT" | "1",
         /// Each rank its flat parameters.
-        Local = "LOCAL_STATE_DICT",
+        Local = "LOCAL_STATE_DICT" | "2",
         /// Each rank its shards.
-        Sharded = "SHARDED_STATE_DICT",
+        Sharded = "SHARDED_STATE_DICT" | "3",
     }
 
     /// Where DeepSpeed keeps what does not stay on the device.

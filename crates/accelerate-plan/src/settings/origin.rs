@@ -16,6 +16,8 @@ pub enum Origin {
         /// The line, from 1.
         line: usize,
     },
+    /// The program, which gave the value in its code.
+    Program,
     /// The machine, in words that say what was found there.
     Detected(String),
     /// The table of settings.
@@ -25,7 +27,10 @@ pub enum Origin {
 impl Origin {
     /// Whether somebody chose the value: it was neither detected nor the default.
     pub fn is_given(&self) -> bool {
-        matches!(self, Self::Flag(_) | Self::Variable(_) | Self::File { .. })
+        matches!(
+            self,
+            Self::Flag(_) | Self::Variable(_) | Self::File { .. } | Self::Program
+        )
     }
 }
 
@@ -35,6 +40,7 @@ impl fmt::Display for Origin {
             Self::Flag(flag) => write!(f, "flag `{flag}`"),
             Self::Variable(name) => write!(f, "variable `{name}`"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Program => f.write_str("the program"),
             Self::Detected(what) => write!(f, "detected: {what}"),
             Self::Default => f.write_str("default"),
         }
@@ -48,4 +54,22 @@ pub struct Sourced<T> {
     pub value: T,
     /// Where it came from.
     pub origin: Origin,
+}
+
+impl<T> Sourced<T> {
+    /// A value that nobody chose.
+    pub const fn default_value(value: T) -> Self {
+        Self {
+            value,
+            origin: Origin::Default,
+        }
+    }
+
+    /// A value that the program chose.
+    pub const fn by_program(value: T) -> Self {
+        Self {
+            value,
+            origin: Origin::Program,
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
+use accelerate_plan::parallel::ParallelPlan;
 use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
@@ -72,6 +73,7 @@ pub struct AcceleratorBuilder {
     rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    plan: Option<ParallelPlan>,
     project: ProjectConfiguration,
     leave_signals: Vec<LeaveSignal>,
 }
@@ -89,6 +91,7 @@ impl Default for AcceleratorBuilder {
             rng_types: vec![RngType::Generator],
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
+            plan: None,
             project: ProjectConfiguration::default(),
             leave_signals: vec![LeaveSignal::Terminate],
         }
@@ -210,6 +213,18 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// How models are spread over the ranks of the job, where each is to keep only a part of one.
+    ///
+    /// A process by itself has no use for it and trains the whole model.
+    ///
+    /// # Source
+    /// `Accelerator(fsdp_plugin=..)` and `Accelerator(deepspeed_plugin=..)`, both of which are plans.
+    #[must_use]
+    pub fn parallel_plan(mut self, plan: ParallelPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
     /// The project's folder; short for a [`ProjectConfiguration`] of no more than that.
     #[must_use]
     pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -263,6 +278,7 @@ impl AcceleratorBuilder {
                 rng_types: self.rng_types,
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
+                plan: self.plan,
                 registry: Registry::default(),
                 project: Project::new(self.project),
                 state_hooks: StateHooks::default(),

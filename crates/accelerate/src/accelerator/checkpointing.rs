@@ -8,8 +8,8 @@ use super::Accelerator;
 use crate::Result;
 use crate::checkpoint::{
     BackgroundSave, Checkpointable, LoadedState, LoadingState, ProjectConfiguration,
-    SaveModelOptions, SaveStateOptions, SavingState, StateHookHandle, TrainingState, save_model,
-    together,
+    SaveModelOptions, SaveStateOptions, SavingState, StateDict, StateHookHandle, TrainingState,
+    save_model, save_weights_of, state_dict, together,
 };
 use crate::nn::Module;
 
@@ -127,11 +127,38 @@ impl Accelerator {
             true => self.is_local_main_process(),
             false => self.is_main_process(),
         };
-        let written = match writes {
-            true => save_model(model, folder, options),
-            false => Ok(Vec::new()),
+        let mut sharded = self.shared.registry.sharded().into_iter();
+        let written = match sharded.find(|sharded| sharded.holds(model)) {
+            Some(sharded) => {
+                let weights = sharded.whole_state(model, writes)?;
+                match writes {
+                    true => save_weights_of(weights, folder.as_ref(), options),
+                    false => Ok(Vec::new()),
+                }
+            }
+            None if writes => save_model(model, folder, options),
+            None => Ok(Vec::new()),
         };
         together(self.state(), written)
+    }
+
+    /// The weights of a model by name, whole. Those of a model in shards are on the main process; other
+    /// ranks get none. For a prepared model give `&*model`.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    ///
+    /// # Source
+    /// `Accelerator.get_state_dict`.
+    pub fn get_state_dict(&self, model: &dyn Module) -> Result<StateDict> {
+        let mut sharded = self.shared.registry.sharded().into_iter();
+        match sharded.find(|sharded| sharded.holds(model)) {
+            Some(sharded) => sharded.whole_state(model, self.is_main_process()),
+            None => state_dict(model),
+        }
     }
 
     /// Calls `hook` on every rank before each save, when the folder is there and nothing is written

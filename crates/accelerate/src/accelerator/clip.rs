@@ -6,6 +6,7 @@ use super::Accelerator;
 use crate::Result;
 use crate::gradient_clipping::{self, ClipNorm};
 use crate::nn::Parameter;
+use crate::parallel;
 
 /// Parameters whose gradients are clipped: of a module, or tensors.
 ///
@@ -54,6 +55,10 @@ impl Accelerator {
     /// # Shapes
     /// - answer: `[]`
     ///
+    /// # Collective
+    /// Every rank calls this with the same parameters, if a model is in shards: the norm is that of
+    /// all ranks' parts together.
+    ///
     /// # Errors
     /// A limit that is no number; float16 gradients.
     ///
@@ -82,7 +87,11 @@ impl Accelerator {
         let Some(tensors) = self.ready_to_clip(parameters)? else {
             return Ok(None);
         };
-        gradient_clipping::clip_grad_norm(&tensors, max_norm, options).map(Some)
+        let sharded = self.shared.registry.sharded();
+        gradient_clipping::clip_by(&tensors, max_norm, options, |order| {
+            parallel::total_norm(&sharded, &tensors, order)
+        })
+        .map(Some)
     }
 
     /// Limits every value of the gradients of `parameters` to `-limit..=limit`.

@@ -4,10 +4,10 @@ use accelerate_torch::ProcessGroup;
 use tch::Device;
 
 use super::{Accelerator, PreparedModel};
-use crate::Result;
 use crate::data::LoaderControl;
 use crate::nn::Module;
 use crate::parallel::{self, Joinable};
+use crate::{Error, Result};
 
 impl Accelerator {
     /// Runs a loop over batches whose number may differ over ranks.
@@ -39,6 +39,13 @@ impl Accelerator {
         let _restored = even_batches.map(|even| Overridden::set(self.prepared_loaders(), even));
         if even_batches.unwrap_or_else(|| self.even_batches()) {
             return body();
+        }
+        if !self.shared.registry.sharded().is_empty() {
+            return Err(Error::Argument {
+                operation: "join_uneven_inputs",
+                expected: "a whole model on every rank".to_owned(),
+                found: "a model in shards; make batches even instead".to_owned(),
+            });
         }
         parallel::join_uneven_inputs(joinables, body).map_err(|error| self.state().explain(error))
     }
@@ -113,7 +120,6 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::Error;
     use crate::data::DataLoaderState;
 
     struct Loader(Cell<Option<bool>>);

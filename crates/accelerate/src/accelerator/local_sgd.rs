@@ -1,9 +1,9 @@
 use std::num::NonZeroUsize;
 
 use super::{Accelerator, PreparedModel};
-use crate::Result;
 use crate::nn::Module;
 use crate::parallel::LocalSgd;
+use crate::{Error, Result};
 
 impl Accelerator {
     /// Lets the ranks train apart and averages their parameters every `local_sgd_steps`
@@ -41,6 +41,13 @@ impl Accelerator {
         local_sgd_steps: NonZeroUsize,
         enabled: bool,
     ) -> Result<LocalSgd<'m>> {
+        if model.sharded().is_some() {
+            return Err(Error::Argument {
+                operation: "local SGD",
+                expected: "a whole model on every rank".to_owned(),
+                found: "a model in shards".to_owned(),
+            });
+        }
         LocalSgd::new(
             self.state(),
             &**model,

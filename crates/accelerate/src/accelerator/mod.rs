@@ -22,6 +22,7 @@ use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
+use accelerate_plan::parallel::ParallelPlan;
 use tch::{Device, Tensor};
 
 use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
@@ -91,6 +92,8 @@ struct Shared {
     rng_types: Vec<RngType>,
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
+    /// How models are spread over ranks; none for whole ones on each.
+    plan: Option<ParallelPlan>,
     /// What was prepared and still exists.
     registry: Registry,
     project: Project,
@@ -193,8 +196,21 @@ impl Accelerator {
             None => loss,
         };
         let site = Site::Code(Location::caller());
-        let models = self.shared.registry.data_parallel();
-        parallel::backward(self.state(), site, models.iter().map(|one| &**one), &loss)
+        let models = self.shared.registry.strategies();
+        parallel::backward(self.state(), site, &models, &loss)
+    }
+
+    /// The plan by which models are spread over ranks, where there is one.
+    #[must_use]
+    pub fn parallel_plan(&self) -> Option<&ParallelPlan> {
+        self.shared.plan.as_ref()
+    }
+
+    /// The plan, where prepared models are cut into shards by it.
+    fn sharding(&self) -> Option<&ParallelPlan> {
+        let has_peers = self.state().process_group().is_some();
+        self.parallel_plan()
+            .filter(|plan| has_peers && plan.is_sharded())
     }
 
     /// Rank, world, device and process control.

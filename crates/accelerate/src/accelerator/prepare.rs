@@ -9,6 +9,7 @@ use crate::data::{
     synchronize_rng_states,
 };
 use crate::nn::Module;
+use crate::parallel;
 use crate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, AdamWScheduleFree,
     ChainedScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler,
@@ -76,6 +77,9 @@ macro_rules! prepare_optimizers {
             type Prepared = AcceleratedOptimizer<Self>;
 
             fn stage(self, accelerator: &Accelerator) -> Result<Self::Staged> {
+                if accelerator.sharding().is_some() {
+                    parallel::check_optimizer(&self)?;
+                }
                 let state = accelerator.gradient_state().clone();
                 let prepared =
                     AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler());

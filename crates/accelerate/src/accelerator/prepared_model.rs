@@ -5,7 +5,7 @@ use super::Accelerator;
 use crate::Result;
 use crate::accumulation::{ModelGradients, Models};
 use crate::nn::{HookId, Module};
-use crate::parallel::DataParallel;
+use crate::parallel::{DataParallel, ShardedModel, Strategy};
 use crate::registry::ModelHandle;
 
 /// A model that is on its device and trains with all ranks.
@@ -18,6 +18,7 @@ pub struct PreparedModel<M> {
     gradients: ModelGradients,
     autocast: Option<HookId>,
     data_parallel: Option<(HookId, Rc<DataParallel>)>,
+    sharded: Option<Rc<ShardedModel>>,
     /// Through which the accelerator saves and loads the weights, as long as this exists.
     handle: Option<Rc<ModelHandle>>,
 }
@@ -27,10 +28,22 @@ impl<M: Module> PreparedModel<M> {
         let mut prepared = Self::for_evaluation(model, accelerator)?;
         let shared = &accelerator.shared;
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
-        if shared.state.process_group().is_some() && !alone {
+        if let Some(plan) = accelerator.sharding() {
+            let sharded = ShardedModel::new(&prepared.model, &shared.state, plan)?;
+            if let Some(scaler) = accelerator.scaler() {
+                let shards = Rc::downgrade(&sharded);
+                scaler.share_by(move |found| match shards.upgrade() {
+                    Some(shards) => shards.share_overflow(found),
+                    None => Ok(()),
+                });
+            }
+            let strategy = Strategy::Sharded(Rc::clone(&sharded));
+            prepared.gradients = ModelGradients::new(&prepared.model, Some(strategy));
+            prepared.sharded = Some(sharded);
+        } else if shared.state.process_group().is_some() && !alone {
             let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
-            prepared.gradients = ModelGradients::new(&prepared.model, Some(Rc::clone(&hook)));
+            prepared.gradients = ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
             prepared.data_parallel = Some((id, hook));
         }
         let handle = Rc::new(ModelHandle::new(
@@ -59,17 +72,43 @@ impl<M: Module> PreparedModel<M> {
             model,
             autocast,
             data_parallel: None,
+            sharded: None,
             handle: None,
         })
     }
 
-    /// What averages gradients over ranks; none for a process by itself.
+    /// The shards of the model, where each rank keeps only a part of it.
+    #[must_use]
+    pub fn sharded(&self) -> Option<&ShardedModel> {
+        self.sharded.as_deref()
+    }
+
+    /// What averages gradients over ranks; none for a process by itself or a sharded model.
     #[must_use]
     pub fn data_parallel(&self) -> Option<&DataParallel> {
         self.data_parallel.as_ref().map(|(_, hook)| &**hook)
     }
 
-    /// The model as it was before, still trained.
+    /// Runs `run` with the model while all of its parameters are whole on every rank; see
+    /// [`ShardedModel::with_whole_parameters`]. A model that is whole anyway is as it is.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    ///
+    /// # Errors
+    /// Those of `run`, and of the exchange.
+    pub fn with_whole_parameters<T>(
+        &self,
+        keep_changes: bool,
+        run: impl FnOnce(&M) -> Result<T>,
+    ) -> Result<T> {
+        match &self.sharded {
+            Some(sharded) => sharded.with_whole_parameters(keep_changes, || run(&self.model)),
+            None => run(&self.model),
+        }
+    }
+
+    /// The model as it was before, still trained. One in shards stays so, and computes so.
     #[must_use]
     pub fn into_inner(self) -> M {
         if let (Some(id), Some(state)) = (self.autocast, self.model.state()) {

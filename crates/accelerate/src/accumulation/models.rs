@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tch::Tensor;
 
 use crate::nn::Module;
-use crate::parallel::DataParallel;
+use crate::parallel::{DataParallel, ShardedModel, Strategy};
 
 /// Tells prepared models apart, also after one of them is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,11 +22,11 @@ impl ModelId {
 pub struct ModelGradients {
     id: ModelId,
     parameters: Rc<Vec<Tensor>>,
-    data_parallel: Option<Rc<DataParallel>>,
+    strategy: Option<Strategy>,
 }
 
 impl ModelGradients {
-    pub(crate) fn new(module: &dyn Module, data_parallel: Option<Rc<DataParallel>>) -> Self {
+    pub(crate) fn new(module: &dyn Module, strategy: Option<Strategy>) -> Self {
         let parameters = module
             .parameters()
             .into_iter()
@@ -35,7 +35,7 @@ impl ModelGradients {
         Self {
             id: ModelId::new(),
             parameters: Rc::new(parameters),
-            data_parallel,
+            strategy,
         }
     }
 
@@ -48,9 +48,25 @@ impl ModelGradients {
         &self.parameters
     }
 
-    /// What averages the gradients over ranks; none for a process by itself.
+    /// What trains the model on several ranks; none for a process by itself.
+    pub(crate) fn strategy(&self) -> Option<&Strategy> {
+        self.strategy.as_ref()
+    }
+
+    /// What averages the gradients of whole models over ranks.
     pub(crate) fn data_parallel(&self) -> Option<&Rc<DataParallel>> {
-        self.data_parallel.as_ref()
+        match &self.strategy {
+            Some(Strategy::Data(model)) => Some(model),
+            _ => None,
+        }
+    }
+
+    /// The shards of the model, where it is cut into such.
+    pub(crate) fn sharded(&self) -> Option<&Rc<ShardedModel>> {
+        match &self.strategy {
+            Some(Strategy::Sharded(model)) => Some(model),
+            _ => None,
+        }
     }
 }
 

@@ -144,8 +144,9 @@ impl AccumulationScope {
             None => loss_sum.shallow_clone(),
         };
         let site = Site::Code(Location::caller());
-        let models = self.models.iter().filter_map(ModelGradients::data_parallel);
-        parallel::backward(&self.context.state, site, models.map(|one| &**one), &scaled)?;
+        let models = self.models.iter().filter_map(ModelGradients::strategy);
+        let models: Vec<_> = models.cloned().collect();
+        parallel::backward(&self.context.state, site, &models, &scaled)?;
         if !self.sync_gradients {
             return Ok(None);
         }

@@ -1,10 +1,8 @@
 //! Guards that turn the exchange of gradients off, and on again for one backward pass.
 
-use std::rc::Rc;
-
 use super::models::{ModelGradients, Models, handles};
 use crate::Result;
-use crate::parallel::DataParallel;
+use crate::parallel::Strategy;
 
 /// Keeps the gradients of some models on this rank until it is dropped.
 ///
@@ -13,7 +11,7 @@ use crate::parallel::DataParallel;
 #[must_use = "gradients are exchanged again as soon as this is dropped"]
 pub struct NoSync {
     /// What was switched, with how it was before.
-    switched: Vec<(Rc<DataParallel>, bool)>,
+    switched: Vec<(Strategy, bool)>,
 }
 
 impl NoSync {
@@ -24,8 +22,8 @@ impl NoSync {
     pub(super) fn over(models: &[ModelGradients]) -> Self {
         let switched = models
             .iter()
-            .filter_map(ModelGradients::data_parallel)
-            .map(|one| (Rc::clone(one), one.set_sync_gradients(false)))
+            .filter_map(ModelGradients::strategy)
+            .map(|one| (one.clone(), one.set_sync_gradients(false)))
             .collect();
         Self { switched }
     }
@@ -43,7 +41,7 @@ impl Drop for NoSync {
 #[derive(Debug)]
 #[must_use = "the backward pass that exchanges gradients must run before this is dropped"]
 pub struct LateSync {
-    switched: Vec<(Rc<DataParallel>, bool)>,
+    switched: Vec<(Strategy, bool)>,
 }
 
 /// See [`Accelerator::trigger_sync_in_backward`](crate::Accelerator::trigger_sync_in_backward).
@@ -52,10 +50,10 @@ pub(crate) fn trigger(models: &(impl Models + ?Sized)) -> Result<LateSync> {
         switched: Vec::new(),
     };
     for model in handles(models) {
-        if let Some(one) = model.data_parallel() {
+        if let Some(one) = model.strategy() {
             one.expect_backward()?;
             late.switched
-                .push((Rc::clone(one), one.set_sync_gradients(true)));
+                .push((one.clone(), one.set_sync_gradients(true)));
         }
     }
     Ok(late)

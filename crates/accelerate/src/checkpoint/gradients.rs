@@ -39,6 +39,11 @@ pub(super) fn load(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
             let stored = saved.get(place).and_then(|own| own.get(&name)?.as_tensor());
             let Some(stored) = stored else { continue };
             let stored = torch_state::tensor(stored)?;
+            if let Some(sharded) = model.gradients().sharded()
+                && sharded.restore_gradient(&name, parameter, &stored)?
+            {
+                continue;
+            }
             if stored.size() != parameter.size() {
                 return Err(Error::StateMismatch {
                     target: "gradients",

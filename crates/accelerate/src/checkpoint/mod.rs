@@ -61,6 +61,7 @@ pub use self::state_hooks::{
 pub(crate) use self::agreement::together;
 pub(crate) use self::background::BackgroundSaves;
 pub(crate) use self::project::Project;
+pub(crate) use self::save_model::save_weights_of;
 pub(crate) use self::state_hooks::StateHooks;
 pub(crate) use self::training_state::TrainingState;
 pub(crate) use self::weight_set::with_plain_bytes;

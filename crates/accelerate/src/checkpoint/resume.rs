@@ -16,6 +16,7 @@ use super::state_hooks::{LoadingModel, LoadingState};
 use super::torch_state;
 use super::training_state::TrainingState;
 use crate::collectives::gather_object;
+use crate::parallel::slices_of_state;
 use crate::{Error, Result};
 
 /// What was loaded.
@@ -143,12 +144,19 @@ impl TrainingState<'_> {
         self.check_counts(folder, &loading.models)?;
         for model in loading.models {
             let weights = Weights::open(files::model_in(folder, model.index))?;
-            let _report = load_weights(model.module, &weights, &LoadOptions::strict())?;
+            let load = || load_weights(model.module, &weights, &LoadOptions::strict());
+            let sharded = models.get(model.index).and_then(|one| one.gradients().sharded());
+            let _report = match sharded {
+                Some(sharded) => sharded.with_whole_parameters(true, load)?,
+                None => load()?,
+            };
         }
         for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
             let value = torch_state::read(&folder.join(files::optimizer(index)))?;
             let mut optimizer = optimizer.borrow_mut();
             let state = torch_state::optimizer(value, optimizer.name())?;
+            let sharded = self.registry.sharded();
+            let state = slices_of_state(&sharded, &*optimizer, state)?;
             optimizer.load_state_dict(&state)?;
         }
         for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {

@@ -8,7 +8,7 @@ use accelerate_formats::{AtomicFile, Metadata, ShardSize, ShardedOptions, Sharde
 use super::folder::io;
 use super::load::{LoadOptions, load_weights};
 use super::report::LoadReport;
-use super::state_dict::state_dict;
+use super::state_dict::{StateDict, state_dict};
 use super::weight_set::WeightSet;
 use crate::Result;
 use crate::nn::{Module, require_state};
@@ -72,10 +72,18 @@ pub fn save_model(
     folder: impl AsRef<Path>,
     options: &SaveModelOptions,
 ) -> Result<Vec<PathBuf>> {
-    let folder = folder.as_ref();
     require_state(module, "save_model")?;
+    save_weights_of(state_dict(module)?, folder.as_ref(), options)
+}
+
+/// As [`save_model`], of weights by name.
+pub(crate) fn save_weights_of(
+    state: StateDict,
+    folder: &Path,
+    options: &SaveModelOptions,
+) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder).map_err(|source| io("make the folder", folder, source))?;
-    let weights = WeightSet::new(state_dict(module)?)?;
+    let weights = WeightSet::new(state)?;
     if options.safe_serialization {
         return write_shards(&weights, folder, options);
     }

@@ -20,6 +20,8 @@ use super::torch_state::{self, TorchState};
 use super::weight_set::WeightSet;
 use crate::gradient_state::GradientState;
 use crate::nn::require_state;
+use crate::optim;
+use crate::parallel::whole_state_of;
 use crate::precision::GradScaler;
 use crate::registry::{ModelHandle, Registry};
 use crate::state::PartialState;
@@ -62,12 +64,13 @@ impl TrainingState<'_> {
         options: SaveStateOptions,
     ) -> Result<Vec<PlannedFile>> {
         let mut files = Vec::new();
-        let weights = self.weights(&placing.folder())?;
+        let weights = self.weights(&placing.folder(), placing.is_main())?;
+        let optimizers = self.optimizers(placing.is_main())?;
         if placing.is_main() {
             for (index, weights) in weights {
                 files.push(model_file(index, weights, options)?);
             }
-            self.plan_states(&mut files)?;
+            self.plan_states(optimizers, &mut files)?;
             self.plan_custom(&mut files)?;
             self.plan_gradient_order(&mut files)?;
         }
@@ -85,8 +88,9 @@ impl TrainingState<'_> {
         Ok(files)
     }
 
-    /// The weights of each model that the hooks leave to be saved, with its place.
-    fn weights(&self, folder: &Path) -> Result<Vec<(usize, StateDict)>> {
+    /// The weights of each model that the hooks leave to be saved, with its place. Those of a model
+    /// in shards are whole on ranks that are `main`, and none on others.
+    fn weights(&self, folder: &Path, main: bool) -> Result<Vec<(usize, StateDict)>> {
         let models: Vec<Rc<ModelHandle>> = self.registry.models.alive();
         let mut saving = SavingState {
             output_dir: folder,
@@ -97,7 +101,10 @@ impl TrainingState<'_> {
             saving.models.push(SavingModel {
                 index,
                 module: &**model,
-                weights: state_dict(&**model)?,
+                weights: match model.gradients().sharded() {
+                    Some(sharded) => sharded.whole_state(&**model, main)?,
+                    None => state_dict(&**model)?,
+                },
             });
         }
         self.hooks.saving(&mut saving)?;
@@ -105,13 +112,26 @@ impl TrainingState<'_> {
         Ok(left.map(|model| (model.index, model.weights)).collect())
     }
 
-    fn plan_states(&self, files: &mut Vec<PlannedFile>) -> Result<()> {
+    /// The state of each optimizer; of parameters in shards it is whole on ranks that are `main`.
+    fn optimizers(&self, main: bool) -> Result<Vec<optim::StateDict>> {
+        let sharded = self.registry.sharded();
+        let optimizers = self.registry.optimizers.alive().into_iter();
+        optimizers
+            .map(|optimizer| whole_state_of(&sharded, &*optimizer.borrow(), main))
+            .collect()
+    }
+
+    fn plan_states(
+        &self,
+        optimizers: Vec<optim::StateDict>,
+        files: &mut Vec<PlannedFile>,
+    ) -> Result<()> {
         let mut add = |name: String, torch: TorchState, value: Value| {
             files.push(PlannedFile::new(name, Content::Torch(torch, value)));
         };
-        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
+        for (index, state) in optimizers.into_iter().enumerate() {
             let mut torch = TorchState::default();
-            let value = torch.optimizer(&optimizer.borrow().state_dict()?)?;
+            let value = torch.optimizer(&state)?;
             add(files::optimizer(index), torch, value);
         }
         for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {

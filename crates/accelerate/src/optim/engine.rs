@@ -31,6 +31,9 @@ pub(super) trait UpdateRule: Clone {
     /// Under which name the momentum is among the fields, if there is one.
     const MOMENTUM: Option<&'static str>;
 
+    /// Whether every number of a parameter is updated by itself.
+    const IS_ELEMENTWISE: bool = true;
+
     /// Refuses settings that cannot be.
     fn check(&self) -> Result<()>;
 
@@ -98,6 +101,10 @@ impl<R: UpdateRule> Engine<R> {
             cohorts: groups.groups().iter().map(|_| Cohorts::new()).collect(),
             groups,
         })
+    }
+
+    pub(super) fn is_elementwise(&self) -> bool {
+        R::IS_ELEMENTWISE
     }
 
     pub(super) fn step(&mut self) -> Result<()> {
@@ -247,6 +254,10 @@ macro_rules! optimizer_with_engine {
 
             fn groups(&self) -> &crate::optim::ParamGroups {
                 &self.engine.groups
+            }
+
+            fn is_elementwise(&self) -> bool {
+                self.engine.is_elementwise()
             }
 
             fn step(&mut self) -> crate::Result<()> {

@@ -85,6 +85,8 @@ impl LambConfig {
 impl UpdateRule for LambConfig {
     const NAME: &'static str = "Lamb";
     const MOMENTUM: Option<&'static str> = Some("beta1");
+    // The trust ratio is that of a whole parameter.
+    const IS_ELEMENTWISE: bool = false;
 
     fn check(&self) -> Result<()> {
         non_negative("LambConfig.lr", self.lr)?;

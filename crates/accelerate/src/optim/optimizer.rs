@@ -13,6 +13,12 @@ pub trait Optimizer {
     /// The parameters that are updated.
     fn groups(&self) -> &ParamGroups;
 
+    /// Whether every number of a parameter is updated by itself, whatever the others are. A rank can
+    /// then update a part of a parameter, which is what sharding needs.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     /// Updates every parameter that has a gradient.
     ///
     /// # Errors
@@ -90,6 +96,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn groups(&self) -> &ParamGroups {
         (**self).groups()
+    }
+
+    fn is_elementwise(&self) -> bool {
+        (**self).is_elementwise()
     }
 
     fn step(&mut self) -> Result<()> {

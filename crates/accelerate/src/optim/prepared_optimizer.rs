@@ -94,6 +94,10 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
         &self.groups
     }
 
+    fn is_elementwise(&self) -> bool {
+        self.inner.borrow().is_elementwise()
+    }
+
     fn step(&mut self) -> Result<()> {
         if !self.gradient_state.sync_gradients() {
             return Ok(());

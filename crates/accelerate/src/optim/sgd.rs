@@ -191,6 +191,10 @@ impl Optimizer for Sgd {
         &self.groups
     }
 
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn step(&mut self) -> Result<()> {
         tch::no_grad(|| self.update())?;
         self.groups.count_step();

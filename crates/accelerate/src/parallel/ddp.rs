@@ -1,10 +1,10 @@
 //! Data parallelism: every rank has the whole model and a part of the batch.
 
-mod agreement;
+pub(super) mod agreement;
 mod join;
 mod order;
 mod passes;
-mod unused;
+pub(super) mod unused;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -21,7 +21,6 @@ use crate::state::PartialState;
 use crate::tree::{Tree, leaves};
 use crate::{Error, Result};
 
-pub(crate) use passes::backward;
 pub use unused::{Gradients, UnusedReport};
 
 /// Into how large a buffer parameters are packed when rank 0 sends them.

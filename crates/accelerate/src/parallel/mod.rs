@@ -4,12 +4,16 @@ mod comm_hook;
 mod ddp;
 mod join;
 mod local_sgd;
+mod sharded;
+mod strategy;
 
 pub use accelerate_torch::{BoxError, Future, ProcessGroup, Promise, ReduceOp, promise};
 pub use comm_hook::{
     CommHook, CommWrapper, CompressionStats, CustomHook, GradientBucket, PowerSgdOptions,
 };
-pub(crate) use ddp::backward;
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
+pub use sharded::ShardedModel;
+pub(crate) use sharded::{check_optimizer, slices_of_state, total_norm, whole_state_of};
+pub(crate) use strategy::{Strategy, backward};

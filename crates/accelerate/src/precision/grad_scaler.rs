@@ -17,7 +17,8 @@ use crate::{Error, Result};
 ///
 /// Ranks need not tell each other what they found. With data parallelism gradients are summed
 /// over ranks before, so what is not finite on one rank is not finite on any, and all ranks
-/// keep the same scale. Where a rank holds only a part of the gradients that would not do.
+/// keep the same scale. Where a model is in shards, each rank sees only a part of the gradients, and
+/// ranks tell each other before a step.
 ///
 /// # Source
 /// `torch.amp.GradScaler`, by the same kernels. Differs where several optimizers share a
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     /// The number of good steps until then.
     pub(super) init_tracker: i64,
     optimizers: Vec<(LearningRates, Progress)>,
+    /// Tells all ranks what one found, where each has only a part of the gradients.
+    share: Option<Share>,
     /// The parameters of every prepared optimizer.
     registered: Vec<(LearningRates, Vec<Tensor>)>,
 }
@@ -47,6 +50,8 @@ pub(super) struct Tensors {
     /// What the last losses were multiplied by; none where that is `scale`.
     used: Option<Tensor>,
 }
+
+type Share = Rc<dyn Fn(&Tensor) -> Result<()>>;
 
 /// Where one optimizer stands since the last update.
 struct Progress {
@@ -80,6 +85,7 @@ impl GradScaler {
                 tensors: None,
                 init_tracker: 0,
                 optimizers: Vec::new(),
+                share: None,
                 registered: Vec::new(),
             })),
         })
@@ -184,8 +190,12 @@ impl GradScaler {
             ));
         }
         progress.stepped = true;
+        let found: Vec<_> = progress.found.iter().map(|(_, one)| one.shallow_clone()).collect();
         let mut nonfinite = false;
-        for (_, found) in &progress.found {
+        for found in &found {
+            if let Some(share) = &shared.share {
+                share(found)?;
+            }
             nonfinite |= found.f_double_value(&[])? != 0.0;
         }
         Ok(nonfinite)
@@ -270,6 +280,11 @@ impl GradScaler {
             });
         shared.registered = registered;
         result
+    }
+
+    /// What one rank finds is asked of all from now on, by `share`: gradients are in parts.
+    pub(crate) fn share_by(&self, share: impl Fn(&Tensor) -> Result<()> + 'static) {
+        self.shared.borrow_mut().share = Some(Rc::new(share));
     }
 
     /// Forgets that gradients were divided, as they are gone.

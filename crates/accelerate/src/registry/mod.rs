@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use crate::checkpoint::Checkpointable;
 use crate::data::LoaderControl;
 use crate::optim::{LearningRates, Optimizer, Scheduler};
-use crate::parallel::DataParallel;
+use crate::parallel::{DataParallel, ShardedModel, Strategy};
 
 pub(crate) use self::model::ModelHandle;
 
@@ -28,6 +28,22 @@ impl Registry {
         let models = self.models.alive().into_iter();
         models
             .filter_map(|model| model.gradients().data_parallel().cloned())
+            .collect()
+    }
+
+    /// What trains each model on several ranks.
+    pub(crate) fn strategies(&self) -> Vec<Strategy> {
+        let models = self.models.alive().into_iter();
+        models
+            .filter_map(|model| model.gradients().strategy().cloned())
+            .collect()
+    }
+
+    /// The shards of each model that is cut into such.
+    pub(crate) fn sharded(&self) -> Vec<Rc<ShardedModel>> {
+        let models = self.models.alive().into_iter();
+        models
+            .filter_map(|model| model.gradients().sharded().cloned())
             .collect()
     }
 

@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// # Collective
 /// Every rank calls this, and every rank that runs this library gets the same answer. Ranks
 /// of Python compare the shapes of `trained` with rank 0's.
-pub(super) fn same_model(
+pub(in crate::parallel) fn same_model(
     group: &ProcessGroup,
     module: &dyn Module,
     trained: &[(String, Tensor)],

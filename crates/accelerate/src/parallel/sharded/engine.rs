@@ -1,0 +1,328 @@
+//! All units of one model on one rank: what is whole when.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use accelerate_plan::parallel::{AfterForward, ParallelPlan, Sharded};
+use accelerate_plan::settings::BackwardPrefetch;
+use accelerate_torch::autograd;
+
+use super::flat::Flat;
+use super::gradients::Divisors;
+use super::groups::Groups;
+use super::order::Order;
+use super::pool::Pool;
+use crate::{Error, Result};
+
+/// The root's place among the units.
+pub(super) const ROOT: usize = 0;
+
+/// Parameters that are gathered together.
+pub(super) struct Unit {
+    /// The dotted name of its module; empty for the root.
+    pub(super) name: String,
+    pub(super) flats: Vec<Flat>,
+    /// Calls whose backward pass has begun and is not over.
+    pub(super) active: Vec<u64>,
+    /// Whether all of its gradients of this backward pass are there.
+    pub(super) is_done: bool,
+}
+
+impl Unit {
+    pub(super) fn new(name: String, flats: Vec<Flat>) -> Self {
+        Self {
+            name,
+            flats,
+            active: Vec::new(),
+            is_done: false,
+        }
+    }
+
+    /// Whether every trained parameter has its gradient.
+    pub(super) fn is_complete(&self) -> bool {
+        let mut trained = self.flats.iter().filter_map(|flat| flat.gradients.as_ref());
+        trained.all(|gradients| gradients.are_complete())
+    }
+
+    pub(super) fn has_trained(&self) -> bool {
+        self.flats.iter().any(|flat| flat.gradients.is_some())
+    }
+
+    pub(super) fn has_frozen(&self) -> bool {
+        self.flats.iter().any(|flat| flat.gradients.is_none())
+    }
+}
+
+/// When units are gathered, dropped and reduced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timing {
+    /// Whether parameters are dropped between the forward and the backward pass.
+    pub(super) drops_after_forward: bool,
+    pub(super) keeps_root: bool,
+    pub(super) prefetches_forward: bool,
+    pub(super) prefetch_backward: BackwardPrefetch,
+}
+
+impl Timing {
+    pub(super) fn of(plan: &ParallelPlan) -> Self {
+        let drops = plan.sharded == Sharded::Parameters
+            && matches!(plan.after_forward, AfterForward::Release);
+        Self {
+            drops_after_forward: drops,
+            keeps_root: plan.keeps_root,
+            prefetches_forward: plan.prefetch.forward,
+            prefetch_backward: plan.prefetch.backward,
+        }
+    }
+}
+
+/// The engine of one model. Hooks of the backward pass run on threads of libtorch's, so it can be
+/// shared between threads.
+pub(super) struct Engine {
+    pub(super) groups: Groups,
+    pub(super) timing: Timing,
+    /// Whether backward passes reduce gradients.
+    syncs: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) units: Vec<Unit>,
+    pub(super) pool: Pool,
+    pub(super) order: Order,
+    /// The units that forward passes used since the last backward pass, in the order of first use.
+    pub(super) ran: Vec<usize>,
+    /// Units of this backward pass whose gradients are still to be reduced, in the order in which
+    /// all ranks reduce them.
+    pub(super) queue: VecDeque<usize>,
+    /// Reductions on their way: unit and storage.
+    pub(super) reducing: VecDeque<(usize, usize)>,
+    pub(super) in_backward: bool,
+    /// Whether all parameters are whole at somebody's request.
+    pub(super) is_summoned: bool,
+    /// Numbers the calls of units.
+    pub(super) calls: u64,
+}
+
+impl Engine {
+    /// Takes the units over, and tells itself of their gradients as they come.
+    pub(super) fn new(units: Vec<Unit>, groups: Groups, timing: Timing) -> Result<Arc<Self>> {
+        let engine = Arc::new(Self {
+            groups,
+            timing,
+            syncs: AtomicBool::new(true),
+            state: Mutex::new(State {
+                units,
+                pool: Pool::default(),
+                order: Order::default(),
+                ran: Vec::new(),
+                queue: VecDeque::new(),
+                reducing: VecDeque::new(),
+                in_backward: false,
+                is_summoned: false,
+                calls: 0,
+            }),
+        });
+        engine.listen()?;
+        Ok(engine)
+    }
+
+    fn listen(self: &Arc<Self>) -> Result<()> {
+        let state = self.lock();
+        for (unit, own) in state.units.iter().enumerate() {
+            for (flat, storage) in own.flats.iter().enumerate() {
+                if storage.gradients.is_none() {
+                    continue;
+                }
+                for (index, member) in storage.members.iter().enumerate() {
+                    // The parameter holds the hook and the engine the parameter.
+                    let engine: Weak<Self> = Arc::downgrade(self);
+                    let arrived = move |_: &tch::Tensor| match engine.upgrade() {
+                        Some(engine) => Ok(engine.gradient_arrived(unit, flat, index)?),
+                        None => Ok(()),
+                    };
+                    let _stays =
+                        autograd::on_gradient_accumulated(&member.parameter, arrived)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // What a panic left half done, the next collective reports.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn syncs(&self) -> bool {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_syncs(&self, syncs: bool) -> bool {
+        self.syncs.swap(syncs, Ordering::Relaxed)
+    }
+
+    /// Makes a unit whole for a forward pass, and begins to gather the one that comes next. Answers
+    /// the number of this call.
+    pub(super) fn enter(&self, unit: usize, records: bool) -> Result<u64> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.calls += 1;
+        let call = state.calls;
+        if state.is_summoned {
+            return Ok(call);
+        }
+        if state.in_backward && unit == ROOT {
+            return Err(Error::Argument {
+                operation: "forward pass of a sharded model",
+                expected: "backward passes that go through `Accelerator::backward`".to_owned(),
+                found: "one that was begun some other way, so its gradients are not complete"
+                    .to_owned(),
+            });
+        }
+        if state.in_backward {
+            // Computed again for its gradients.
+            state.gather(unit, &self.groups)?;
+            return Ok(call);
+        }
+        if unit == ROOT {
+            state.begin_forward()?;
+        }
+        let next = state.order.step(unit);
+        if records && !state.ran.contains(&unit) {
+            state.ran.push(unit);
+        }
+        state.gather(unit, &self.groups)?;
+        if let Some(next) = next.filter(|_| self.timing.prefetches_forward) {
+            state.start_gather(next, &self.groups)?;
+        }
+        Ok(call)
+    }
+
+    /// Drops a unit after its forward pass, where that is its time.
+    pub(super) fn leave(&self, unit: usize, records: bool) -> Result<()> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.is_summoned || state.in_backward {
+            return Ok(());
+        }
+        let drops = !records || self.timing.drops_after_forward;
+        let stays = records && unit == ROOT && self.timing.keeps_root;
+        if drops && !stays {
+            state.release(unit)?;
+        }
+        if unit == ROOT {
+            state.order.end();
+            if drops {
+                // Gathered ahead and not used.
+                for other in ROOT + 1..state.units.len() {
+                    state.release(other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The calls of these units hold frozen parameters, whose backward pass nothing else ends.
+    pub(super) fn has_frozen(&self, unit: usize) -> bool {
+        self.lock().units.get(unit).is_some_and(Unit::has_frozen)
+    }
+}
+
+impl State {
+    /// A forward pass of the whole model begins from shards, which an optimizer may have changed.
+    fn begin_forward(&mut self) -> Result<()> {
+        for unit in ROOT..self.units.len() {
+            self.release(unit)?;
+        }
+        self.order.begin();
+        Ok(())
+    }
+
+    /// Makes a unit whole.
+    pub(super) fn gather(&mut self, unit: usize, groups: &Groups) -> Result<()> {
+        self.start_gather(unit, groups)?;
+        for flat in self.flats(unit)? {
+            flat.finish_gather()?;
+        }
+        Ok(())
+    }
+
+    /// Begins to make a unit whole, if it is not.
+    pub(super) fn start_gather(&mut self, unit: usize, groups: &Groups) -> Result<()> {
+        let Self { units, pool, .. } = self;
+        for flat in &mut unit_at(units, unit)?.flats {
+            flat.start_gather(&groups.gather, pool)?;
+        }
+        Ok(())
+    }
+
+    /// Drops what is whole of a unit.
+    pub(super) fn release(&mut self, unit: usize) -> Result<()> {
+        let Self { units, pool, .. } = self;
+        for flat in &mut unit_at(units, unit)?.flats {
+            flat.release(pool)?;
+        }
+        Ok(())
+    }
+
+    fn flats(&mut self, unit: usize) -> Result<&mut Vec<Flat>> {
+        Ok(&mut unit_at(&mut self.units, unit)?.flats)
+    }
+
+    /// Adds the gradients of one storage up.
+    pub(super) fn start_reduction(
+        &mut self,
+        unit: usize,
+        flat: usize,
+        groups: &Groups,
+    ) -> Result<()> {
+        let Self {
+            units,
+            pool,
+            reducing,
+            ..
+        } = self;
+        if let Some(storage) = unit_at(units, unit)?.flats.get_mut(flat) {
+            storage.start_reduction(groups, pool)?;
+            reducing.push_back((unit, flat));
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest reductions until at most `left` are on their way.
+    pub(super) fn finish_reductions(&mut self, left: usize, groups: &Groups) -> Result<()> {
+        while self.reducing.len() > left {
+            let Self {
+                units,
+                pool,
+                reducing,
+                ..
+            } = self;
+            let Some((unit, flat)) = reducing.pop_front() else {
+                break;
+            };
+            if let Some(storage) = unit_at(units, unit)?.flats.get_mut(flat) {
+                storage.finish_reduction(groups, pool)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The unit at a place that hooks know.
+pub(super) fn unit_at(units: &mut [Unit], unit: usize) -> Result<&mut Unit> {
+    let count = units.len();
+    units.get_mut(unit).ok_or_else(|| Error::Argument {
+        operation: "sharding",
+        expected: format!("one of {count} units"),
+        found: format!("number {unit}"),
+    })
+}
+
+/// What gradients of a storage are divided by.
+pub(super) fn divisors(plan: &ParallelPlan, ranks: usize, reduce: tch::Kind) -> Divisors {
+    let (before, after) = plan.reduction.average.factors(ranks, reduce == tch::Kind::Half);
+    Divisors { before, after }
+}

@@ -1,0 +1,276 @@
+//! Parameters in one storage, of which each rank keeps a shard.
+
+use accelerate_torch::{ProcessGroup, Work, storage};
+use tch::{Kind, Tensor};
+
+use super::gradients::{Divisors, Gradients};
+use super::groups::Groups;
+use super::layout::{Layout, Slice};
+use super::pool::Pool;
+use crate::Result;
+
+/// The types of one storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kinds {
+    /// What is kept and updated.
+    pub(super) master: Kind,
+    /// What is gathered and computed with.
+    pub(super) compute: Kind,
+    /// In which gradients are added up.
+    pub(super) reduce: Kind,
+}
+
+/// Parameters of one unit that are of one type, all trained or all frozen.
+///
+/// A parameter's tensor is the model's and the optimizer's own, and looks at one of two places:
+/// while the unit computes at its place in `whole`, else at this rank's slice of it in `shard`, a
+/// vector. `whole` has memory only for the time of its use. A tensor that autograd saved looks at
+/// the same storage and sees it refilled.
+pub(super) struct Flat {
+    pub(super) members: Vec<Member>,
+    pub(super) layout: Layout,
+    pub(super) kinds: Kinds,
+    /// `[shard]`, in the master type.
+    pub(super) shard: Tensor,
+    /// `[whole]`, in the compute type.
+    whole: Tensor,
+    /// This rank's part of `whole`.
+    own: Tensor,
+    presence: Presence,
+    /// All values in the master type, while somebody looks at them.
+    summoned: Option<Tensor>,
+    /// Whether `whole` keeps its memory between steps.
+    keeps_memory: bool,
+    /// None of frozen parameters.
+    pub(super) gradients: Option<Gradients>,
+}
+
+/// One parameter.
+pub(super) struct Member {
+    pub(super) name: String,
+    /// The tensor that model and optimizer hold.
+    pub(super) parameter: Tensor,
+    pub(super) shape: Vec<i64>,
+    /// Its place in the whole.
+    view: Tensor,
+    /// What this rank keeps of it, as a view of the shard.
+    pub(super) slice: Tensor,
+    /// Where that lies.
+    pub(super) range: Slice,
+}
+
+/// What parameters look at.
+enum Presence {
+    /// Their slices.
+    Sharded,
+    /// Their slices, while the whole is on its way.
+    Gathering(Work),
+    /// The whole.
+    Whole,
+}
+
+impl Flat {
+    /// Takes rank 0's values of the parameters, and keeps this rank's part of them.
+    ///
+    /// # Collective
+    /// Every rank calls this with the same parameters.
+    pub(super) fn new(
+        parameters: Vec<(String, Tensor)>,
+        kinds: Kinds,
+        groups: &Groups,
+        options: FlatOptions,
+    ) -> Result<Self> {
+        let lengths = parameters.iter().map(|(_, tensor)| tensor.numel());
+        let layout = Layout::new(lengths, groups.shards());
+        let shard = first_shard(&parameters, &layout, kinds.master, groups)?;
+        let device = shard.device();
+        let whole = Tensor::f_empty([length(layout.whole())], (kinds.compute, device))?;
+        let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
+        let slices: Vec<_> = layout.slices(groups.rank()).collect();
+        let mut members = Vec::with_capacity(parameters.len());
+        for (((name, parameter), place), slice) in
+            parameters.into_iter().zip(layout.places()).zip(&slices)
+        {
+            let shape = parameter.size();
+            members.push(Member {
+                view: part(&whole, place.start, place.length)?.f_view(&shape[..])?,
+                slice: part(&shard, slice.in_shard, slice.length)?,
+                name,
+                parameter,
+                shape,
+                range: *slice,
+            });
+        }
+        let gradients = match options.divisors {
+            Some(divisors) => Some(Gradients::new(
+                &members, &layout, kinds, divisors, &shard, groups,
+            )?),
+            None => None,
+        };
+        storage::release(&whole)?;
+        let mut flat = Self {
+            members,
+            layout,
+            kinds,
+            shard,
+            whole,
+            own,
+            presence: Presence::Sharded,
+            summoned: None,
+            keeps_memory: options.keeps_memory,
+            gradients,
+        };
+        flat.show_slices()?;
+        Ok(flat)
+    }
+
+    /// Starts to make the parameters whole, unless they are or will be.
+    ///
+    /// # Collective
+    /// The ranks of `group` call this in one order for all storages.
+    pub(super) fn start_gather(&mut self, group: &ProcessGroup, pool: &mut Pool) -> Result<()> {
+        if !matches!(self.presence, Presence::Sharded) || self.layout.whole() == 0 {
+            return Ok(());
+        }
+        pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
+        tch::no_grad(|| self.own.f_copy_(&self.shard))?;
+        let work = group.exchange_all_gather_async(&self.whole, &self.own)?;
+        self.presence = Presence::Gathering(work);
+        Ok(())
+    }
+
+    /// Waits for what [`start_gather`](Self::start_gather) began; the parameters are whole then.
+    pub(super) fn finish_gather(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.presence, Presence::Sharded) {
+            Presence::Gathering(work) => {
+                work.wait()?;
+                self.show_whole()?;
+                self.presence = Presence::Whole;
+            }
+            other => self.presence = other,
+        }
+        Ok(())
+    }
+
+    /// Lets the parameters look at their slices, and gives the memory of the whole back.
+    pub(super) fn release(&mut self, pool: &mut Pool) -> Result<()> {
+        match std::mem::replace(&mut self.presence, Presence::Sharded) {
+            Presence::Sharded => return Ok(()),
+            Presence::Gathering(work) => work.wait()?,
+            Presence::Whole => self.show_slices()?,
+        }
+        if !self.keeps_memory {
+            pool.drain(&self.whole)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the whole parameters, which are done with, and starts to add their gradients up.
+    ///
+    /// # Collective
+    /// The ranks that hold one copy call this in one order for all storages.
+    pub(super) fn start_reduction(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
+        self.release(pool)?;
+        match &mut self.gradients {
+            Some(gradients) => gradients.start(&self.members, groups, pool),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for what [`start_reduction`](Self::start_reduction) began.
+    ///
+    /// # Collective
+    /// Where there are several copies, the ranks that hold one shard call this in one order.
+    pub(super) fn finish_reduction(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
+        match &mut self.gradients {
+            Some(gradients) => gradients.finish(groups, pool),
+            None => Ok(()),
+        }
+    }
+
+    fn show_whole(&mut self) -> Result<()> {
+        self.hide_gradients()?;
+        for member in &self.members {
+            storage::alias(&member.parameter, &member.view)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the parameters look at other tensors of their shapes.
+    pub(super) fn show(&mut self, others: &[Tensor]) -> Result<()> {
+        self.hide_gradients()?;
+        for (member, other) in self.members.iter().zip(others) {
+            storage::alias(&member.parameter, other)?;
+        }
+        Ok(())
+    }
+
+    fn hide_gradients(&mut self) -> Result<()> {
+        match &mut self.gradients {
+            Some(gradients) => gradients.hide(&self.members),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the parameters look at their slices, with the gradients that belong to these.
+    pub(super) fn show_slices(&mut self) -> Result<()> {
+        for member in &self.members {
+            storage::alias(&member.parameter, &member.slice)?;
+        }
+        match &mut self.gradients {
+            Some(gradients) => gradients.show(&self.members),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How a [`Flat`] is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlatOptions {
+    /// What gradients are divided by; none for frozen parameters.
+    pub(super) divisors: Option<Divisors>,
+    /// Whether the whole keeps its memory between steps.
+    pub(super) keeps_memory: bool,
+}
+
+/// This rank's part of rank 0's parameters.
+fn first_shard(
+    parameters: &[(String, Tensor)],
+    layout: &Layout,
+    kind: Kind,
+    groups: &Groups,
+) -> Result<Tensor> {
+    let device = parameters
+        .first()
+        .map_or(tch::Device::Cpu, |(_, tensor)| tensor.device());
+    let whole = Tensor::f_zeros([length(layout.whole())], (kind, device))?;
+    tch::no_grad(|| -> Result<()> {
+        for ((_, parameter), place) in parameters.iter().zip(layout.places()) {
+            let mut room = part(&whole, place.start, place.length)?;
+            room.f_copy_(&parameter.f_detach()?.f_reshape([-1])?)?;
+        }
+        Ok(())
+    })?;
+    if layout.whole() > 0 {
+        groups.all.broadcast(&whole, 0)?;
+    }
+    let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
+    let mut shard = Tensor::f_empty([length(layout.shard())], (kind, device))?;
+    shard.f_copy_(&own)?;
+    Ok(shard)
+}
+
+/// A part of a vector, as a view.
+pub(super) fn part(vector: &Tensor, start: usize, count: usize) -> Result<Tensor> {
+    Ok(vector.f_narrow(0, length(start), length(count))?)
+}
+
+/// A number of elements as libtorch takes it.
+pub(super) fn length(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The size of so many elements in bytes.
+pub(super) fn bytes(count: usize, kind: Kind) -> usize {
+    count * kind.elt_size_in_bytes()
+}

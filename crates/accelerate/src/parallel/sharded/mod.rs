@@ -1,0 +1,34 @@
+//! Training with a part of the model on each rank: one engine for every plan.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | `units` | which modules are units, and which parameters belong to which |
+//! | `layout` | where parameters lie in a storage, and which part a rank keeps |
+//! | `flat` | one storage: shards, the whole, and what parameters look at |
+//! | `gradients` | its gradients: whole, on their way, a shard |
+//! | `pool` | memory that storages lend each other |
+//! | `engine`, `backward`, `order` | all units: what is whole when, and what is reduced in which order |
+//! | `hooks` | the passes of one unit's module |
+//! | `whole`, `optimizer_state` | everything whole again, to be looked at, saved and loaded |
+//! | `norm` | the one norm of gradients that lie on many ranks |
+
+mod backward;
+mod engine;
+mod flat;
+mod gradients;
+mod groups;
+mod hooks;
+mod layout;
+mod model;
+mod norm;
+mod optimizer_state;
+mod order;
+mod pool;
+mod support;
+mod units;
+mod whole;
+
+pub use model::ShardedModel;
+pub(crate) use norm::total_norm;
+pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
+pub(crate) use support::check_optimizer;

@@ -1,0 +1,286 @@
+//! A model that is trained in shards.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use accelerate_plan::parallel::{
+    Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
+};
+use accelerate_torch::{ProcessGroup, ReduceOp};
+use tch::{Device, Kind, Tensor};
+
+use super::engine::{Engine, ROOT, Timing, Unit, divisors};
+use super::flat::{Flat, FlatOptions, Kinds};
+use super::groups::Groups;
+use super::hooks::{Casts, UnitHook};
+use super::support;
+use super::units::{UnitPlan, units};
+use crate::collectives::{Call, Site};
+use crate::nn::{Module, require_values};
+use crate::parallel::ddp::agreement;
+use crate::state::PartialState;
+use crate::{Error, Result};
+
+/// A model of which each rank keeps a part: its optimizer state, gradients and, between uses, its
+/// parameters.
+///
+/// The modules that the plan's wrap policy names are units; the root takes what is in none. A unit's
+/// parameters are gathered into one storage before its module computes, dropped after, gathered
+/// again for its backward pass, and its gradients are reduced and scattered as soon as all of them
+/// are there, while the next ones are computed. Between steps each parameter's tensor is the vector
+/// of what this rank keeps of it, and so is its gradient: what updates every number by itself needs
+/// to know nothing of it.
+///
+/// A parameter that takes no part in a pass counts as one whose gradient is zero.
+///
+/// # Source
+/// `torch.distributed.fsdp.FullyShardedDataParallel` with `use_orig_params`, and the stages of
+/// DeepSpeed's ZeRO. Differs: storages are divided into shards at multiples of 64 elements, so that
+/// an optimizer computes the same bits as on the whole parameter.
+pub struct ShardedModel {
+    pub(super) engine: Arc<Engine>,
+    pub(super) state: PartialState,
+    /// The class of the model.
+    pub(super) class: &'static str,
+    plan: ParallelPlan,
+}
+
+impl ShardedModel {
+    /// Cuts `module` into shards as the plan says, with rank 0's values.
+    ///
+    /// Memory is needed for one unit at a time besides what is there.
+    ///
+    /// # Collective
+    /// Every rank of the job calls this with the same model and plan.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a process by itself, or a plan that asks for what this version cannot
+    /// do; [`Error::NoSuchClass`] for a class to wrap that the model does not have;
+    /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
+    pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
+        support::check(plan)?;
+        let site = Site::Model(module.class_name());
+        state.counted("prepare", site, |call| {
+            Self::prepare(module, state, plan, call)
+        })
+    }
+
+    fn prepare(
+        module: &dyn Module,
+        state: &PartialState,
+        plan: &ParallelPlan,
+        call: Call,
+    ) -> Result<Rc<Self>> {
+        let group = state.process_group().ok_or_else(|| Error::Argument {
+            operation: "sharding",
+            expected: "a job of several processes".to_owned(),
+            found: "a process by itself".to_owned(),
+        })?;
+        require_values(module, "sharding")?;
+        let wanted = units(module, plan)?;
+        same_model(group, module, call)?;
+        let groups = Groups::new(group, plan.mesh)?;
+        let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
+        let mut made = Vec::with_capacity(wanted.len());
+        for unit in wanted {
+            made.push(make_unit(unit, plan, &groups)?);
+        }
+        broadcast_buffers(module, group)?;
+        if let Cast::To(float) = plan.precision.buffers {
+            cast_buffers(module, kind(float))?;
+        }
+        let engine = Engine::new(made, groups, Timing::of(plan))?;
+        for (unit, name) in names.iter().enumerate() {
+            let casts = casts(&plan.precision, unit == ROOT);
+            let hook = UnitHook::new(&engine, unit, module.class_name(), state, casts);
+            let _stays = module.get_submodule(name)?.add_hook(Rc::new(hook))?;
+        }
+        Ok(Rc::new(Self {
+            engine,
+            state: state.clone(),
+            class: module.class_name(),
+            plan: plan.clone(),
+        }))
+    }
+
+    /// The plan that is carried out.
+    #[must_use]
+    pub fn plan(&self) -> &ParallelPlan {
+        &self.plan
+    }
+
+    /// The dotted names of the modules that are units; the root's is empty.
+    #[must_use]
+    pub fn units(&self) -> Vec<String> {
+        let state = self.engine.lock();
+        state.units.iter().map(|unit| unit.name.clone()).collect()
+    }
+
+    /// Turns the reduction of gradients on or off for the backward passes that follow; answers what
+    /// it was. While it is off, whole gradients are added up on each rank.
+    pub fn set_sync_gradients(&self, sync: bool) -> bool {
+        self.engine.set_syncs(sync)
+    }
+
+    /// Whether the next backward pass reduces gradients.
+    #[must_use]
+    pub fn syncs_gradients(&self) -> bool {
+        self.engine.syncs()
+    }
+
+    /// Whether the next backward pass talks to other ranks.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.engine.awaits_backward()
+    }
+
+    /// Sets a flag on every rank that is set on any: each sees only a part of the gradients.
+    pub(crate) fn share_overflow(&self, found: &Tensor) -> Result<()> {
+        let site = Site::Model(self.class);
+        self.state.counted("overflow", site, |_| {
+            Ok(self.engine.groups.gather.all_reduce(found, ReduceOp::Max)?)
+        })
+    }
+
+    pub(crate) fn finish_backward(&self) -> Result<()> {
+        self.engine.finish_backward()
+    }
+
+    pub(crate) fn abandon_backward(&self) {
+        self.engine.abandon_backward();
+    }
+}
+
+impl fmt::Debug for ShardedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardedModel")
+            .field("class", &self.class)
+            .field("units", &self.units())
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks that all ranks brought the same model.
+fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<()> {
+    let trained: Vec<(String, Tensor)> = module
+        .named_parameters()
+        .into_iter()
+        .filter(|(_, parameter)| parameter.requires_grad())
+        .map(|(name, parameter)| (name, parameter.tensor().shallow_clone()))
+        .collect();
+    if trained.is_empty() {
+        return Err(Error::NothingToTrain {
+            class: module.class_name(),
+        });
+    }
+    agreement::same_model(group, module, &trained, call)
+}
+
+/// Into how large a buffer buffers are packed when rank 0 sends them.
+const BROADCAST_BYTES: usize = 250 << 20;
+
+fn broadcast_buffers(module: &dyn Module, group: &ProcessGroup) -> Result<()> {
+    let buffers: Vec<Tensor> = module
+        .named_buffers()
+        .into_iter()
+        .map(|(_, buffer)| buffer.tensor().shallow_clone())
+        .collect();
+    if buffers.is_empty() {
+        return Ok(());
+    }
+    Ok(group.broadcast_coalesced(&buffers, BROADCAST_BYTES, 0)?)
+}
+
+fn cast_buffers(module: &dyn Module, kind: Kind) -> Result<()> {
+    for (_, buffer) in module.named_buffers() {
+        if float_type(buffer.tensor().f_kind()?).is_some() {
+            buffer.to_kind(kind)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a unit's module gets and gives in another type.
+fn casts(precision: &Precision, is_root: bool) -> Casts {
+    let kind_of = |cast: Cast| match cast {
+        Cast::AsIs => None,
+        Cast::To(float) => Some(kind(float)),
+    };
+    let casts_inputs = match precision.inputs {
+        InputCast::Nobody => false,
+        InputCast::Root => is_root,
+        InputCast::EveryUnit => true,
+    };
+    Casts {
+        inputs: kind_of(precision.parameters).filter(|_| casts_inputs),
+        outputs: kind_of(precision.outputs).filter(|_| is_root),
+    }
+}
+
+/// Parameters that can lie in one storage.
+type Alike = ((bool, Kind, Device), Vec<(String, Tensor)>);
+
+fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
+    let mut storages: Vec<Alike> = Vec::new();
+    for (name, tensor) in unit.parameters {
+        let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
+        match storages.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, members)) => members.push((name, tensor)),
+            None => storages.push((key, vec![(name, tensor)])),
+        }
+    }
+    let mut flats = Vec::with_capacity(storages.len());
+    for ((is_trained, loaded, _), members) in storages {
+        let kinds = kinds(&plan.precision, loaded, is_trained);
+        let options = FlatOptions {
+            divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
+            keeps_memory: plan.sharded == What::OptimizerState,
+        };
+        flats.push(Flat::new(members, kinds, groups, options)?);
+    }
+    Ok(Unit::new(unit.name, flats))
+}
+
+/// The types of parameters that were loaded in one; what is not one of the three usual
+/// floating-point types stays as it is.
+fn kinds(precision: &Precision, loaded: Kind, is_trained: bool) -> Kinds {
+    let Some(known) = float_type(loaded) else {
+        return Kinds {
+            master: loaded,
+            compute: loaded,
+            reduce: loaded,
+        };
+    };
+    let master = match is_trained {
+        true => precision.master(known),
+        false => known,
+    };
+    let compute = precision.parameters.of(master);
+    let reduce = match precision.reduction {
+        Cast::AsIs => compute,
+        Cast::To(kind) => kind,
+    };
+    Kinds {
+        master: kind(master),
+        compute: kind(compute),
+        reduce: kind(reduce),
+    }
+}
+
+fn float_type(kind: Kind) -> Option<FloatType> {
+    match kind {
+        Kind::Float => Some(FloatType::Float32),
+        Kind::Half => Some(FloatType::Float16),
+        Kind::BFloat16 => Some(FloatType::BFloat16),
+        _ => None,
+    }
+}
+
+fn kind(float: FloatType) -> Kind {
+    match float {
+        FloatType::Float32 => Kind::Float,
+        FloatType::Float16 => Kind::Half,
+        FloatType::BFloat16 => Kind::BFloat16,
+    }
+}

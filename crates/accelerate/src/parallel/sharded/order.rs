@@ -1,0 +1,59 @@
+//! In which order a model uses its units.
+
+/// The order of the last forward pass, by which the next one is foreseen.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    known: Vec<usize>,
+    /// The order of the pass under way.
+    current: Vec<usize>,
+    /// Whether the pass under way went as the last one until now.
+    goes_on: bool,
+}
+
+impl Order {
+    /// A forward pass begins.
+    pub(super) fn begin(&mut self) {
+        self.current.clear();
+        self.goes_on = true;
+    }
+
+    /// Notes that a unit is used; the one that will probably be next.
+    pub(super) fn step(&mut self, unit: usize) -> Option<usize> {
+        let place = self.current.len();
+        self.current.push(unit);
+        self.goes_on &= self.known.get(place) == Some(&unit);
+        match self.goes_on {
+            true => self.known.get(place + 1).copied(),
+            false => None,
+        }
+    }
+
+    /// The forward pass is over.
+    pub(super) fn end(&mut self) {
+        std::mem::swap(&mut self.known, &mut self.current);
+        self.current.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(order: &mut Order, units: &[usize]) -> Vec<Option<usize>> {
+        order.begin();
+        let next = units.iter().map(|&unit| order.step(unit)).collect();
+        order.end();
+        next
+    }
+
+    #[test]
+    fn the_next_unit_is_foreseen_as_long_as_passes_are_alike() {
+        let mut order = Order::default();
+        assert_eq!(pass(&mut order, &[0, 2, 1, 2]), [None; 4]);
+        let known = [Some(2), Some(1), Some(2), None];
+        assert_eq!(pass(&mut order, &[0, 2, 1, 2]), known);
+        let other = [Some(2), None, None];
+        assert_eq!(pass(&mut order, &[0, 1, 2]), other);
+        assert_eq!(pass(&mut order, &[0, 1, 2]), [Some(1), Some(2), None]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What of a plan this version can carry out.
+
+use accelerate_plan::parallel::{
+    AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded,
+};
+
+use crate::optim::Optimizer;
+use crate::{Error, Result};
+
+/// Whether an optimizer can update parts of parameters.
+///
+/// # Errors
+/// [`Error::Argument`] for one that looks at whole parameters, or one that has made steps.
+pub(crate) fn check_optimizer(optimizer: &dyn Optimizer) -> Result<()> {
+    let found = if !optimizer.is_elementwise() {
+        "looks at whole parameters, of which each rank has only a part; use one like `AdamW`, \
+         `Sgd` or `RmsProp`, or train without shards"
+    } else if optimizer.learning_rates().step_count() > 0 {
+        "has made steps with whole parameters; prepare it before the first one"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Argument {
+        operation: "sharding",
+        expected: "a new optimizer that updates each number by itself".to_owned(),
+        found: format!("`{}`, which {found}", optimizer.name()),
+    })
+}
+
+/// # Errors
+/// [`Error::Argument`] with everything that a plan asks for and cannot get.
+pub(super) fn check(plan: &ParallelPlan) -> Result<()> {
+    let mut missing = Vec::new();
+    let mut refuse = |is_asked_for: bool, what: &str| {
+        if is_asked_for {
+            missing.push(what.to_owned());
+        }
+    };
+    refuse(plan.sharded == Sharded::Nothing, "no shards at all");
+    refuse(
+        matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
+        "second shards over a smaller group (hpZ)",
+    );
+    refuse(plan.weights != Quantised::No, "quantised weights (qwZ)");
+    refuse(
+        plan.reduction.gradients != Quantised::No,
+        "quantised gradients (qgZ)",
+    );
+    refuse(!plan.offload.is_nothing(), "offload");
+    refuse(
+        plan.recompute != Recompute::Nothing,
+        "activation checkpointing",
+    );
+    let scales = &plan.precision.loss_scaling;
+    refuse(
+        matches!(scales, LossScaling::Fixed(_) | LossScaling::Dynamic(_)),
+        "DeepSpeed's loss scaling",
+    );
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        operation: "sharding",
+        expected: "a plan that this version can carry out".to_owned(),
+        found: format!("one that asks for {}", missing.join(", ")),
+    })
+}

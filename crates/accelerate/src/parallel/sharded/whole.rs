@@ -1,0 +1,262 @@
+//! Parameters as they were before they were cut: to be looked at, changed, saved and loaded.
+
+use std::collections::HashMap;
+
+use accelerate_torch::{ProcessGroup, autograd, storage};
+use tch::Tensor;
+
+use super::engine::{Engine, ROOT, State};
+use super::flat::{Flat, length, part};
+use super::groups::Groups;
+use super::model::ShardedModel;
+use crate::checkpoint::StateDict;
+use crate::collectives::Site;
+use crate::nn::{Module, all_state};
+use crate::{Error, Result};
+
+impl ShardedModel {
+    /// Runs `run` while every parameter is whole on every rank, in the type in which it is kept.
+    ///
+    /// With `keep_changes`, what `run` made of them stays, where it was successful: each rank keeps
+    /// its own part, so all must make the same of them.
+    ///
+    /// # Collective
+    /// Every rank calls this. Inside, the model computes without further exchange, but its gradients
+    /// are not reduced.
+    ///
+    /// # Errors
+    /// Those of `run`; [`Error::Argument`] inside of another such call or of a backward pass.
+    ///
+    /// # Source
+    /// `FullyShardedDataParallel.summon_full_params`.
+    pub fn with_whole_parameters<T>(
+        &self,
+        keep_changes: bool,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let site = Site::Model(self.class);
+        let mut summoned = self
+            .state
+            .counted("whole parameters", site, |_| Summoned::new(&self.engine))?;
+        let value = run()?;
+        summoned.keep_changes = keep_changes;
+        summoned.end()?;
+        Ok(value)
+    }
+
+    /// The weights by name as they were before they were cut, on the ranks that `keeps` them; others
+    /// get none, and need memory for no more than one storage.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    pub(crate) fn whole_state(&self, module: &dyn Module, keeps: bool) -> Result<StateDict> {
+        let site = Site::Model(self.class);
+        let whole = self
+            .state
+            .counted("whole weights", site, |_| self.engine.whole_values(keeps))?;
+        if !keeps {
+            return Ok(StateDict::new());
+        }
+        all_state(module)
+            .into_iter()
+            .map(|(name, tensor)| match whole.get(&storage::identity(tensor)) {
+                Some(whole) => Ok((name, whole.shallow_clone())),
+                None => Ok((name, tensor.f_detach()?)),
+            })
+            .collect()
+    }
+
+    /// Whether this is what trains `module`.
+    pub(crate) fn holds(&self, module: &dyn Module) -> bool {
+        let wanted: Vec<usize> = module
+            .parameters()
+            .into_iter()
+            .map(|parameter| parameter.identity())
+            .collect();
+        let state = self.engine.lock();
+        let mut members = state.members();
+        members.any(|member| wanted.contains(&storage::identity(&member.parameter)))
+    }
+
+    /// Takes a gradient that was saved in the middle of an accumulation, if the parameter is one of
+    /// these; whether it was.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`] for one that fits neither the parameter nor this rank's part of it.
+    pub(crate) fn restore_gradient(
+        &self,
+        name: &str,
+        parameter: &Tensor,
+        saved: &Tensor,
+    ) -> Result<bool> {
+        let wanted = storage::identity(parameter);
+        let mut state = self.engine.lock();
+        for flat in state.units.iter_mut().flat_map(|unit| &mut unit.flats) {
+            let mut members = flat.members.iter();
+            let own = members.find(|member| storage::identity(&member.parameter) == wanted);
+            let Some(member) = own else { continue };
+            let (shape, kept) = (saved.size(), member.slice.size());
+            let is_whole = shape == member.shape;
+            if !is_whole && shape != kept {
+                return Err(Error::StateMismatch {
+                    target: "gradients",
+                    problems: vec![format!(
+                        "`{name}`: expected {:?} or {kept:?}, found {shape:?}",
+                        member.shape
+                    )],
+                });
+            }
+            let kind = if is_whole { flat.kinds.compute } else { flat.kinds.master };
+            let mut gradient = Tensor::f_zeros(&shape[..], (kind, parameter.device()))?;
+            tch::no_grad(|| gradient.f_copy_(saved))?;
+            autograd::set_grad(parameter, Some(&gradient))?;
+            if let Some(gradients) = flat.gradients.as_mut().filter(|_| is_whole) {
+                gradients.accumulate_from();
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// Parameters that are whole until this ends.
+struct Summoned<'e> {
+    engine: &'e Engine,
+    keep_changes: bool,
+    is_over: bool,
+}
+
+impl<'e> Summoned<'e> {
+    fn new(engine: &'e Engine) -> Result<Self> {
+        let mut state = engine.lock();
+        if state.is_summoned || state.in_backward {
+            return Err(Error::Argument {
+                operation: "with_whole_parameters",
+                expected: "a call outside of another one and of backward passes".to_owned(),
+                found: "one inside".to_owned(),
+            });
+        }
+        state.release_all()?;
+        state.is_summoned = true;
+        let summoned = Self {
+            engine,
+            keep_changes: false,
+            is_over: false,
+        };
+        let group = &engine.groups.gather;
+        let made = state.flats_mut().try_for_each(|flat| flat.summon(group));
+        drop(state);
+        // On an error this gives back what is there.
+        made.map(|()| summoned)
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        let mut state = self.engine.lock();
+        state.is_summoned = false;
+        let (keep, rank) = (self.keep_changes, self.engine.groups.rank());
+        state.flats_mut().try_for_each(|flat| flat.dismiss(keep, rank))
+    }
+}
+
+impl Drop for Summoned<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.put_back() {
+            tracing::warn!(%error, "parameters could not be cut into shards again");
+        }
+    }
+}
+
+impl Engine {
+    /// Every parameter's whole value by the identity of its tensor, where it is kept.
+    fn whole_values(&self, keeps: bool) -> Result<HashMap<usize, Tensor>> {
+        let state = self.lock();
+        let mut found = HashMap::new();
+        for flat in state.units.iter().flat_map(|unit| &unit.flats) {
+            let whole = flat.gathered(&flat.shard, &self.groups)?;
+            if !keeps {
+                continue;
+            }
+            for (member, view) in flat.members.iter().zip(flat.cut(&whole)?) {
+                found.insert(storage::identity(&member.parameter), view);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl State {
+    pub(super) fn members(&self) -> impl Iterator<Item = &super::flat::Member> {
+        let flats = self.units.iter().flat_map(|unit| &unit.flats);
+        flats.flat_map(|flat| &flat.members)
+    }
+
+    fn flats_mut(&mut self) -> impl Iterator<Item = &mut Flat> {
+        self.units.iter_mut().flat_map(|unit| &mut unit.flats)
+    }
+
+    fn release_all(&mut self) -> Result<()> {
+        for unit in ROOT..self.units.len() {
+            self.release(unit)?;
+        }
+        Ok(())
+    }
+}
+
+impl Flat {
+    /// The shards of all ranks that are laid out as this one's, one behind the other.
+    ///
+    /// # Collective
+    /// The ranks that hold one copy call this.
+    pub(super) fn gathered(&self, shard: &Tensor, groups: &Groups) -> Result<Tensor> {
+        let whole = self.room(shard)?;
+        if self.layout.whole() > 0 {
+            let work = groups.gather.exchange_all_gather_async(&whole, shard)?;
+            work.wait()?;
+        }
+        Ok(whole)
+    }
+
+    fn room(&self, shard: &Tensor) -> Result<Tensor> {
+        let options = (shard.f_kind()?, shard.device());
+        Ok(Tensor::f_empty([length(self.layout.whole())], options)?)
+    }
+
+    /// The parameters in a whole that is laid out as this one's.
+    pub(super) fn cut(&self, whole: &Tensor) -> Result<Vec<Tensor>> {
+        let places = self.members.iter().zip(self.layout.places());
+        let views = places.map(|(member, place)| {
+            let flat = part(whole, place.start, place.length)?;
+            Ok(flat.f_view(&member.shape[..])?)
+        });
+        views.collect()
+    }
+
+    fn summon(&mut self, group: &ProcessGroup) -> Result<()> {
+        let whole = self.room(&self.shard)?;
+        if self.layout.whole() > 0 {
+            group.exchange_all_gather_async(&whole, &self.shard)?.wait()?;
+        }
+        let views = self.cut(&whole)?;
+        self.show(&views)?;
+        self.summoned = Some(whole);
+        Ok(())
+    }
+
+    fn dismiss(&mut self, keep_changes: bool, rank: usize) -> Result<()> {
+        let Some(whole) = self.summoned.take() else {
+            return Ok(());
+        };
+        if keep_changes {
+            let own = part(&whole, rank * self.layout.shard(), self.layout.shard())?;
+            tch::no_grad(|| self.shard.f_copy_(&own))?;
+        }
+        self.show_slices()
+    }
+}

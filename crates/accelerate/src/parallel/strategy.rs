@@ -1,0 +1,125 @@
+//! What trains a prepared model on several ranks, and backward passes through such models.
+
+use std::rc::Rc;
+
+use accelerate_torch as torch;
+use accelerate_torch::autograd::{self, BackwardOptions};
+use tch::Tensor;
+
+use super::ddp::unused;
+use super::{DataParallel, ShardedModel};
+use crate::collectives::{Site, explain};
+use crate::state::PartialState;
+use crate::{Error, Result};
+
+/// One of the ways to train a model on several ranks.
+#[derive(Debug, Clone)]
+pub(crate) enum Strategy {
+    /// Every rank has the whole model.
+    Data(Rc<DataParallel>),
+    /// Every rank has a part of it.
+    Sharded(Rc<ShardedModel>),
+}
+
+impl Strategy {
+    /// Turns the exchange of gradients on or off; answers what it was.
+    pub(crate) fn set_sync_gradients(&self, sync: bool) -> bool {
+        match self {
+            Self::Data(model) => model.set_sync_gradients(sync),
+            Self::Sharded(model) => model.set_sync_gradients(sync),
+        }
+    }
+
+    /// Lets the next backward pass exchange gradients although its forward pass did not expect it.
+    pub(crate) fn expect_backward(&self) -> Result<()> {
+        match self {
+            Self::Data(model) => model.expect_backward(),
+            Self::Sharded(_) => Ok(()),
+        }
+    }
+
+    fn takes_part(&self) -> bool {
+        match self {
+            Self::Data(model) => model.takes_part(),
+            Self::Sharded(model) => model.takes_part(),
+        }
+    }
+
+    /// What is left to do behind a backward pass that ran.
+    fn finish_backward(&self) -> Result<()> {
+        match self {
+            Self::Data(_) => Ok(()),
+            Self::Sharded(model) => model.finish_backward(),
+        }
+    }
+
+    fn abandon_backward(&self) {
+        if let Self::Sharded(model) = self {
+            model.abandon_backward();
+        }
+    }
+}
+
+/// Runs a backward pass, which exchanges the gradients of those `models` that wait for one.
+///
+/// # Collective
+/// Where one of them does, every rank calls this.
+///
+/// # Errors
+/// A loss without a graph; [`Error::UnusedParameters`] if other ranks have no gradient for a
+/// parameter of which this one has; [`Error::CollectiveIncomplete`] if others are missing.
+pub(crate) fn backward(
+    state: &PartialState,
+    site: Site,
+    models: &[Strategy],
+    loss: &Tensor,
+) -> Result<()> {
+    let run = || autograd::backward(&[loss.shallow_clone()], None, BackwardOptions::default());
+    // All of them are asked: each forgets that it waited.
+    let waited = models.iter().filter(|model| model.takes_part());
+    let exchanges = waited.count() > 0;
+    let Some(group) = state.process_group().filter(|_| exchanges) else {
+        return Ok(run()?);
+    };
+    state.counted("backward", site, |call| {
+        let is_sharded = models.iter().any(|model| matches!(model, Strategy::Sharded(_)));
+        let ran = run().map_err(|error| match is_sharded {
+            true => cause(error),
+            false => error.into(),
+        });
+        let done = ran.and_then(|()| models.iter().try_for_each(Strategy::finish_backward));
+        done.map_err(|error| {
+            models.iter().for_each(Strategy::abandon_backward);
+            let explained = match error {
+                Error::Torch(error) => explain(state, Some(call), error),
+                other => other,
+            };
+            match explained {
+                Error::CollectiveIncomplete { report, source } => {
+                    match unused::of_others(state, group, call) {
+                        Some(unused) => unused,
+                        None => Error::CollectiveIncomplete { report, source },
+                    }
+                }
+                other => other,
+            }
+        })
+    })
+}
+
+/// The failure of a collective inside of a hook, as one of the hook's caller.
+fn cause(error: torch::Error) -> Error {
+    let torch::Error::Callback { operation, source } = error else {
+        return error.into();
+    };
+    match source.downcast::<Error>() {
+        Ok(own) => match *own {
+            Error::Torch(error) => error.into(),
+            other => {
+                let source = Box::new(other);
+                torch::Error::Callback { operation, source }.into()
+            }
+        },
+        Err(source) => torch::Error::Callback { operation, source }.into(),
+    }
+}

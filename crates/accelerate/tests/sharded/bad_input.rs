@@ -1,0 +1,98 @@
+//! What cannot be is told, and by how much.
+
+use accelerate::nn::Module;
+use accelerate::optim::{Lamb, LambConfig};
+use accelerate::{Accelerator, Result};
+use accelerate_plan::parallel::{Mesh, ParallelPlan, Quantised, Recompute, Sharded, WrapPolicy};
+use accelerate_testkit::{Rank, ranks};
+
+use crate::job::{Job, Setup, by_class, count, groups, plan};
+
+fn refused(rank: Rank, plan: ParallelPlan) -> String {
+    let made = Job::new(rank, &Setup::default().by(plan));
+    made.map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_class_that_is_not_there_is_told_with_those_that_are() {
+    ranks(&[2], |rank| -> Result<()> {
+        let classes = ["Block", "LinearLayer"].map(str::to_owned).to_vec();
+        let wrap = WrapPolicy::Classes(classes);
+        let text = refused(rank, plan(rank, Sharded::Parameters, wrap));
+        assert!(
+            text.contains("`Model` has no layer of class `LinearLayer`"),
+            "{text}"
+        );
+        assert!(text.contains("`Block`, `Embedding`"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn degrees_that_do_not_make_the_job_are_told_as_an_equation() {
+    ranks(&[2], |rank| -> Result<()> {
+        let plan = ParallelPlan::new(Mesh::new(count(2), count(3)), Sharded::Parameters);
+        let text = refused(rank, plan);
+        assert!(text.contains("replicate x shard = 2 ranks"), "{text}");
+        assert!(text.contains("replicate 2 x shard 3"), "{text}");
+        assert!(text.contains("= 6"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_this_version_cannot_do_is_told_at_once() {
+    ranks(&[2], |rank| -> Result<()> {
+        let mut plan = plan(rank, Sharded::Parameters, by_class());
+        plan.weights = Quantised::Int8;
+        plan.recompute = Recompute::Units;
+        let text = refused(rank, plan);
+        assert!(text.contains("quantised weights"), "{text}");
+        assert!(text.contains("activation checkpointing"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_optimizer_that_looks_at_whole_parameters_is_refused() {
+    ranks(&[2], |rank| -> Result<()> {
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .parallel_plan(plan(rank, Sharded::OptimizerState, by_class()))
+            .build()?;
+        let model = crate::job::model(&Setup::default())?;
+        let optimizer = Lamb::new(groups(&model), LambConfig::default())?;
+        let error = accelerator.prepare(optimizer).map(|_| ()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("`Lamb`, which looks at whole"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_backward_pass_past_the_accelerator_is_told_at_the_next_step() {
+    ranks(&[2], |rank| -> Result<()> {
+        let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
+        let job = Job::new(rank, &setup)?;
+        let ids = crate::job::batch(0, rank);
+        crate::job::loss(&job.model, &ids)?.f_backward()?;
+        let text = crate::job::loss(&job.model, &ids).unwrap_err().to_string();
+        assert!(text.contains("`Accelerator::backward`"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_model_with_nothing_to_train_is_refused() {
+    ranks(&[2], |rank| -> Result<()> {
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .parallel_plan(plan(rank, Sharded::Parameters, by_class()))
+            .build()?;
+        let model = crate::job::model(&Setup::default())?;
+        model.set_requires_grad(false)?;
+        let text = accelerator.prepare(model).map(|_| ()).unwrap_err().to_string();
+        assert!(text.contains("nothing to train"), "{text}");
+        Ok(())
+    });
+}

@@ -1,0 +1,199 @@
+//! Looking at a model in shards: evaluation, whole parameters, weights by name.
+
+use accelerate::nn::Module;
+use accelerate::{Error, Result};
+use accelerate_plan::parallel::{Sharded, WrapPolicy};
+use accelerate_testkit::{Rank, ranks};
+use accelerate_torch::autograd;
+use tch::{Kind, Tensor};
+
+use crate::job::{Job, Setup, batch, by_class, compare, loss, plan, trained};
+
+const STAGES: [Sharded; 3] = [
+    Sharded::OptimizerState,
+    Sharded::Gradients,
+    Sharded::Parameters,
+];
+
+fn evaluated(rank: Rank, setup: &Setup) -> Result<(Vec<f64>, Vec<(String, Tensor)>)> {
+    let mut job = Job::new(rank, setup)?;
+    let mut found = Vec::new();
+    for step in 0..4 {
+        job.train(1)?;
+        job.model.train(false);
+        let loss = tch::no_grad(|| loss(&job.model, &batch(100 + step, rank)))?;
+        found.push(loss.double_value(&[]));
+        job.model.train(true);
+    }
+    Ok((found, job.weights()?))
+}
+
+#[test]
+fn evaluation_between_steps_sees_the_newest_weights() {
+    ranks(&[2], |rank| -> Result<()> {
+        let setup = Setup::default();
+        let whole = evaluated(rank, &setup)?;
+        for sharded in STAGES {
+            let found = evaluated(rank, &setup.by(plan(rank, sharded, by_class())))?;
+            assert_eq!(whole, found, "{sharded:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn passes_may_come_between_a_forward_pass_and_its_backward_pass() {
+    ranks(&[2], |rank| -> Result<()> {
+        let train = |setup: &Setup| -> Result<Vec<(String, Tensor)>> {
+            let mut job = Job::new(rank, setup)?;
+            for step in 0..3 {
+                let first = loss(&job.model, &batch(step, rank))?;
+                // Another with gradients, and one without.
+                let second = loss(&job.model, &batch(10 + step, rank))?;
+                tch::no_grad(|| loss(&job.model, &batch(20 + step, rank)))?;
+                job.accelerator.backward(&first.f_add(&second)?)?;
+                job.step()?;
+            }
+            job.weights()
+        };
+        let setup = Setup::default();
+        let whole = train(&setup)?;
+        for sharded in STAGES {
+            let found = train(&setup.by(plan(rank, sharded, by_class())))?;
+            for ((name, expected), (_, found)) in whole.iter().zip(&found) {
+                // A unit that is used twice is reduced in two parts.
+                let apart = (expected - found).abs().max().double_value(&[]);
+                assert!(apart < 2e-5, "{sharded:?}: {name}: {apart:e}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn between_steps_a_rank_has_its_part_of_everything() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
+        let mut job = Job::new(rank, &setup)?;
+        let whole: usize = crate::job::model(&setup)?.num_parameters();
+        let own = job.model.num_parameters();
+        // Shards begin at multiples of 64, so that they are not equal to the last element.
+        assert!(own <= whole / rank.world() + 64 * 16, "{own} of {whole}");
+        job.accelerator.backward(&loss(&job.model, &batch(0, rank))?)?;
+        for parameter in job.model.parameters() {
+            let gradient = autograd::grad(parameter.tensor())?.unwrap();
+            assert_eq!(gradient.size(), parameter.shape());
+        }
+        assert_eq!(job.model.num_parameters(), own);
+        let sharded = job.model.sharded().unwrap();
+        assert_eq!(sharded.units(), ["", "blocks.0", "blocks.1", "blocks.2"]);
+        job.step()
+    });
+}
+
+#[test]
+fn whole_parameters_can_be_changed() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
+        let mut job = Job::new(rank, &setup)?;
+        job.train(2)?;
+        let before = job.weights()?;
+        let double = |keep: bool| {
+            job.model.with_whole_parameters(keep, |model| {
+                for parameter in model.parameters() {
+                    let mut tensor = parameter.tensor().shallow_clone();
+                    let _ = tch::no_grad(|| tensor.f_mul_scalar_(2.0))?;
+                }
+                Ok(())
+            })
+        };
+        double(false)?;
+        assert_eq!(job.weights()?, before);
+        double(true)?;
+        for ((_, before), (name, after)) in before.iter().zip(&job.weights()?) {
+            assert_eq!(before * 2.0, *after, "{name}");
+        }
+        // The model computes inside, and calls inside of calls are told.
+        job.model.with_whole_parameters(false, |model| {
+            let value = tch::no_grad(|| loss(model, &batch(0, rank)))?;
+            assert!(value.double_value(&[]).is_finite());
+            let again = job.model.with_whole_parameters(false, |_| Ok(()));
+            assert!(matches!(again, Err(Error::Argument { .. })));
+            Ok(())
+        })?;
+        // What fails inside changes nothing.
+        let after = job.weights()?;
+        let failed = job.model.with_whole_parameters(true, |model| {
+            let mut tensor = model.head.weight.tensor().shallow_clone();
+            let _ = tch::no_grad(|| tensor.f_zero_())?;
+            Err::<(), _>(Error::data("not today"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(job.weights()?, after);
+        Ok(())
+    });
+}
+
+#[test]
+fn gradients_stay_where_parameters_are_looked_at() {
+    ranks(&[2], |rank| -> Result<()> {
+        let train = |looks: bool| -> Result<Vec<(String, Tensor)>> {
+            let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
+            let mut job = Job::new(rank, &setup)?;
+            for step in 0..3 {
+                job.accelerator
+                    .backward(&loss(&job.model, &batch(step, rank))?)?;
+                if looks {
+                    job.weights()?;
+                    tch::no_grad(|| loss(&job.model, &batch(50, rank)))?;
+                }
+                job.step()?;
+            }
+            job.weights()
+        };
+        assert_eq!(train(false)?, train(true)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn weights_by_name_are_whole_on_the_main_process() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup {
+            steps: 2,
+            tied: true,
+            ..Setup::default()
+        };
+        let setup = setup.by(plan(rank, Sharded::Parameters, WrapPolicy::Root));
+        let mut job = Job::new(rank, &setup)?;
+        let weights = job.train(2)?.weights;
+        let state = job.accelerator.get_state_dict(&*job.model)?;
+        if rank.index() > 0 {
+            assert!(state.is_empty());
+            return Ok(());
+        }
+        for (name, weight) in &weights {
+            assert_eq!(&state[name], weight, "{name}");
+        }
+        // Tied weights have both names.
+        assert_eq!(state["head.weight"], state["embedding.weight"]);
+        assert_eq!(state.len(), weights.len() + 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_by_itself_trains_the_whole_model() {
+    ranks(&[1], |rank| -> Result<()> {
+        let setup = Setup {
+            steps: 3,
+            ..Setup::default()
+        };
+        let by_plan = setup.by(plan(rank, Sharded::Parameters, by_class()));
+        let job = Job::new(rank, &by_plan)?;
+        assert!(job.model.sharded().is_none());
+        assert_eq!(job.model.head.weight.tensor().kind(), Kind::Float);
+        compare(&trained(rank, &setup)?, &trained(rank, &by_plan)?, None, "alone");
+        Ok(())
+    });
+}

@@ -1,0 +1,14 @@
+//! Models of which each rank keeps a part, on real ranks.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests stand outside of test functions"
+)]
+
+mod bad_input;
+mod equality;
+mod job;
+mod looking;
+mod memory;
+mod precision;
+mod state;
