@@ -10,6 +10,9 @@ pub enum Error {
     /// The launcher's variables, or a configuration, cannot be right.
     #[error(transparent)]
     Plan(#[from] accelerate_plan::Error),
+    /// Settings of sharding make no plan, or the plan does not fit the model.
+    #[error("{0}{}", hint_of(.0))]
+    Sharding(Box<accelerate_plan::parallel::PlanError>),
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
     Tensor(#[from] tch::TchError),
@@ -47,22 +50,6 @@ pub enum Error {
         /// The name that is most like it, if one is like it.
         nearest: Option<String>,
         /// The names there are.
-        known: Vec<String>,
-    },
-    /// A model has no module of a class that is to be a unit of sharding.
-    #[error(
-        "could not find the transformer layer class: `{model}` has no layer of class `{class}`{}; it has {}",
-        nearest.as_ref().map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default(),
-        shown(known.iter().map(|class| format!("`{class}`")))
-    )]
-    NoSuchClass {
-        /// The class that was asked for.
-        class: String,
-        /// The class of the model.
-        model: &'static str,
-        /// The class that is most like it, if one is like it.
-        nearest: Option<String>,
-        /// The classes of modules that the model calls.
         known: Vec<String>,
     },
     /// A module was to be put where modules of another type live.
@@ -547,6 +534,12 @@ pub enum Error {
     },
 }
 
+impl From<accelerate_plan::parallel::PlanError> for Error {
+    fn from(error: accelerate_plan::parallel::PlanError) -> Self {
+        Self::Sharding(Box::new(error))
+    }
+}
+
 impl Error {
     /// An error of a data set or collation of your own.
     pub fn data(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -564,6 +557,15 @@ impl Error {
         }
         text
     }
+}
+
+/// What a plan that failed advises.
+fn hint_of(error: &accelerate_plan::parallel::PlanError) -> String {
+    use accelerate_plan::Hint as _;
+    error
+        .hint()
+        .map(|hint| format!("; {hint}"))
+        .unwrap_or_default()
 }
 
 /// Up to ten of a list, and how many more there are.

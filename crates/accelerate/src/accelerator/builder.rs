@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
-use accelerate_plan::parallel::ParallelPlan;
+use accelerate_plan::parallel::{
+    self as plan, Accumulation, JobFacts, ParallelPlan, ShardingSettings,
+};
 use accelerate_torch::Backend;
 
 use super::{Accelerator, Shared};
@@ -215,7 +217,8 @@ impl AcceleratorBuilder {
 
     /// How models are spread over the ranks of the job, where each is to keep only a part of one.
     ///
-    /// A process by itself has no use for it and trains the whole model.
+    /// A process by itself has no use for it and trains the whole model. If not set, it is the plan
+    /// that the launcher's variables ask for: `accelerate launch --use_fsdp` or `--use_deepspeed`.
     ///
     /// # Source
     /// `Accelerator(fsdp_plugin=..)` and `Accelerator(deepspeed_plugin=..)`, both of which are plans.
@@ -254,7 +257,8 @@ impl AcceleratorBuilder {
     ///
     /// # Errors
     /// As [`PartialState::new`]; a precision that this device cannot do; two settings of
-    /// accumulation that contradict each other.
+    /// accumulation that contradict each other; [`Error::Sharding`] for settings of FSDP or DeepSpeed
+    /// that make no plan.
     pub fn build(self) -> Result<Accelerator> {
         let environment = Environment::from_process();
         let gradient_state = self.gradient_state(&environment)?;
@@ -263,13 +267,15 @@ impl AcceleratorBuilder {
             None => environment.get(&env::MIXED_PRECISION)?.unwrap_or_default(),
         };
         let state = PartialState::with_options(&self.state)?;
+        let precision = Precision::new(precision, state.device(), self.precision)?;
+        let plan = self.plan(&environment, &gradient_state, &precision)?;
         memory::keep_for_next_step(state.device(), &environment)?;
         if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
             gradient_state.progress().record(recording);
         }
         Ok(Accelerator {
             shared: Rc::new(Shared {
-                precision: Precision::new(precision, state.device(), self.precision)?,
+                precision,
                 state,
                 gradient_state,
                 device_placement: self.device_placement,
@@ -278,7 +284,7 @@ impl AcceleratorBuilder {
                 rng_types: self.rng_types,
                 step_scheduler_with_optimizer: self.step_scheduler_with_optimizer,
                 ddp: self.ddp,
-                plan: self.plan,
+                plan,
                 registry: Registry::default(),
                 project: Project::new(self.project),
                 state_hooks: StateHooks::default(),
@@ -287,6 +293,38 @@ impl AcceleratorBuilder {
                 leave_signals: self.leave_signals,
             }),
         })
+    }
+
+    /// The plan that the program gave, or else the one that the launcher's variables ask for.
+    fn plan(
+        &self,
+        environment: &Environment,
+        gradient_state: &GradientState,
+        precision: &Precision,
+    ) -> Result<Option<ParallelPlan>> {
+        if self.plan.is_some() {
+            return Ok(self.plan.clone());
+        }
+        let mut job = JobFacts::from_environment(environment)?;
+        if let Some(precision) = self.mixed_precision {
+            job = job.with_precision(precision);
+        }
+        let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
+            return Ok(None);
+        };
+        // What is left open is known when things are prepared, and changes nothing of the shards.
+        let mut plan = settings.preview(&job)?.plan;
+        let is_lower = precision.mixed_precision() != MixedPrecision::No;
+        if is_lower && !precision.is_native_amp() {
+            // What the device does not compute in is not what shards are gathered in.
+            plan.precision = plan::Precision::AS_LOADED;
+        }
+        if let Accumulation::Steps(steps) = plan.accumulation
+            && let Ok(steps) = NonZeroUsize::try_from(steps)
+        {
+            gradient_state.set_num_steps(steps);
+        }
+        Ok(Some(plan))
     }
 
     fn gradient_state(&self, environment: &Environment) -> Result<GradientState> {

@@ -1,5 +1,7 @@
 use std::num::NonZeroUsize;
 
+use accelerate_plan::parallel::Clipping;
+
 use super::{Accelerator, PreparedModel};
 use crate::Result;
 use crate::data::{
@@ -9,12 +11,12 @@ use crate::data::{
     synchronize_rng_states,
 };
 use crate::nn::Module;
-use crate::parallel;
 use crate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, AdamWScheduleFree,
     ChainedScheduler, Lamb, Optimizer, RateRule, ReduceLROnPlateau, RmsProp, Schedule, Scheduler,
     SchedulerStepping, SequentialLR, Sgd, SgdScheduleFree,
 };
+use crate::parallel;
 use crate::state::PartialState;
 
 /// What [`Accelerator::prepare`] takes: one thing, or a tuple of them.
@@ -83,6 +85,16 @@ macro_rules! prepare_optimizers {
                 let state = accelerator.gradient_state().clone();
                 let prepared =
                     AcceleratedOptimizer::new(self, state).with_scaler(accelerator.scaler());
+                let prepared = match accelerator.parallel_plan().map(|plan| plan.clipping) {
+                    Some(Clipping::Norm(limit)) => {
+                        let accelerator = accelerator.clone();
+                        prepared.with_before_step(move |groups| {
+                            let all: Vec<_> = groups.iter().collect();
+                            accelerator.clip_grad_norm(&all, limit).map(drop)
+                        })
+                    }
+                    _ => prepared,
+                };
                 accelerator.shared.registry.optimizers.add(prepared.handle());
                 Ok(prepared)
             }

@@ -43,7 +43,8 @@ impl<M: Module> PreparedModel<M> {
         } else if shared.state.process_group().is_some() && !alone {
             let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
-            prepared.gradients = ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
+            prepared.gradients =
+                ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
             prepared.data_parallel = Some((id, hook));
         }
         let handle = Rc::new(ModelHandle::new(

@@ -12,6 +12,8 @@ mod background;
 mod checkpointable;
 mod compare;
 mod copies;
+mod distributed;
+mod distributed_optimizer;
 mod dtype;
 mod files;
 mod folder;

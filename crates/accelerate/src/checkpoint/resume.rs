@@ -6,6 +6,8 @@ use accelerate_formats::{Value, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::agreement::together;
+use super::distributed;
+use super::distributed_optimizer::load_optimizer;
 use super::files;
 use super::gradients;
 use super::load::{LoadOptions, load_weights};
@@ -143,20 +145,31 @@ impl TrainingState<'_> {
         self.hooks.loading(&mut loading)?;
         self.check_counts(folder, &loading.models)?;
         for model in loading.models {
+            let sharded = models
+                .get(model.index)
+                .and_then(|one| one.gradients().sharded());
+            if let Some(place) = distributed::model_folder(folder, model.index) {
+                let sharded = sharded.map(|sharded| &**sharded);
+                distributed::load_model(&place, model.module, sharded)?;
+                continue;
+            }
             let weights = Weights::open(files::model_in(folder, model.index))?;
             let load = || load_weights(model.module, &weights, &LoadOptions::strict());
-            let sharded = models.get(model.index).and_then(|one| one.gradients().sharded());
             let _report = match sharded {
                 Some(sharded) => sharded.with_whole_parameters(true, load)?,
                 None => load()?,
             };
         }
         for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
-            let value = torch_state::read(&folder.join(files::optimizer(index)))?;
             let mut optimizer = optimizer.borrow_mut();
+            if let Some(place) = distributed::optimizer_folder(folder, index) {
+                load_optimizer(&place, &mut *optimizer, &models)?;
+                continue;
+            }
+            let value = torch_state::read(&folder.join(files::optimizer(index)))?;
             let state = torch_state::optimizer(value, optimizer.name())?;
             let sharded = self.registry.sharded();
-            let state = slices_of_state(&sharded, &*optimizer, state)?;
+            let state = slices_of_state(&sharded, &*optimizer, &state)?;
             optimizer.load_state_dict(&state)?;
         }
         for (index, scheduler) in self.registry.schedulers.alive().into_iter().enumerate() {
@@ -214,10 +227,11 @@ impl TrainingState<'_> {
         let registry = self.registry;
         let prepared = registry.models.alive().len();
         if models.len() == prepared {
-            compare("models", prepared, &|i| files::model_in(folder, i));
+            compare("models", prepared, &|i| model_in(folder, i));
         }
         compare("optimizers", registry.optimizers.alive().len(), &|i| {
-            folder.join(files::optimizer(i))
+            distributed::optimizer_folder(folder, i)
+                .unwrap_or_else(|| folder.join(files::optimizer(i)))
         });
         compare("schedules", registry.schedulers.alive().len(), &|i| {
             folder.join(files::scheduler(i))
@@ -230,7 +244,7 @@ impl TrainingState<'_> {
         }
         for model in models.iter().filter(|_| models.len() < prepared) {
             let name = files::model(model.index);
-            if !files::model_in(folder, model.index).exists() {
+            if !model_in(folder, model.index).exists() {
                 problems.push(format!("no `{name}`, and no hook takes the model out"));
             }
         }
@@ -316,6 +330,11 @@ impl TrainingState<'_> {
             }
         }
     }
+}
+
+/// The weights of a model, in whichever form they are there.
+fn model_in(folder: &Path, index: usize) -> PathBuf {
+    distributed::model_folder(folder, index).unwrap_or_else(|| files::model_in(folder, index))
 }
 
 fn mismatch(problem: String) -> Error {

@@ -7,6 +7,8 @@ use accelerate_formats::{Dict, Value};
 
 use super::agreement::Agreement;
 use super::background::BackgroundSaves;
+use super::distributed;
+use super::distributed_optimizer::save_optimizer;
 use super::files;
 use super::gradients;
 use super::options::{SaveStateOptions, WhileSaving};
@@ -64,12 +66,17 @@ impl TrainingState<'_> {
         options: SaveStateOptions,
     ) -> Result<Vec<PlannedFile>> {
         let mut files = Vec::new();
-        let weights = self.weights(&placing.folder(), placing.is_main())?;
-        let optimizers = self.optimizers(placing.is_main())?;
-        if placing.is_main() {
-            for (index, weights) in weights {
-                files.push(model_file(index, weights, options)?);
+        let (folder, main) = (placing.folder(), placing.is_main());
+        let models = self.registry.models.alive();
+        for (index, weights) in self.weights(&folder, main)? {
+            match models.get(index).filter(|model| self.writes_shards(model)) {
+                Some(model) => self.write_shards(&folder, index, model)?,
+                None if main => files.push(model_file(index, weights, options)?),
+                None => {}
             }
+        }
+        let optimizers = self.optimizers(&folder, main)?;
+        if main {
             self.plan_states(optimizers, &mut files)?;
             self.plan_custom(&mut files)?;
             self.plan_gradient_order(&mut files)?;
@@ -88,8 +95,24 @@ impl TrainingState<'_> {
         Ok(files)
     }
 
+    /// Whether each rank writes what it keeps of a model, which takes a folder that all of them see.
+    fn writes_shards(&self, model: &ModelHandle) -> bool {
+        let sharded = model.gradients().sharded();
+        let saves_shards = sharded.is_some_and(|sharded| sharded.saves_shards());
+        saves_shards && !self.project.configuration.save_on_each_node
+    }
+
+    fn write_shards(&self, folder: &Path, index: usize, model: &ModelHandle) -> Result<()> {
+        let Some(sharded) = model.gradients().sharded() else {
+            return Ok(());
+        };
+        let folder = folder.join(distributed::model_name(index));
+        distributed::save_model(&folder, model, sharded, self.state)
+    }
+
     /// The weights of each model that the hooks leave to be saved, with its place. Those of a model
-    /// in shards are whole on ranks that are `main`, and none on others.
+    /// in shards are whole on ranks that are `main`, and none on others or where each rank writes its
+    /// own.
     fn weights(&self, folder: &Path, main: bool) -> Result<Vec<(usize, StateDict)>> {
         let models: Vec<Rc<ModelHandle>> = self.registry.models.alive();
         let mut saving = SavingState {
@@ -102,6 +125,7 @@ impl TrainingState<'_> {
                 index,
                 module: &**model,
                 weights: match model.gradients().sharded() {
+                    Some(_) if self.writes_shards(model) => StateDict::new(),
                     Some(sharded) => sharded.whole_state(&**model, main)?,
                     None => state_dict(&**model)?,
                 },
@@ -112,24 +136,33 @@ impl TrainingState<'_> {
         Ok(left.map(|model| (model.index, model.weights)).collect())
     }
 
-    /// The state of each optimizer; of parameters in shards it is whole on ranks that are `main`.
-    fn optimizers(&self, main: bool) -> Result<Vec<optim::StateDict>> {
-        let sharded = self.registry.sharded();
-        let optimizers = self.registry.optimizers.alive().into_iter();
-        optimizers
-            .map(|optimizer| whole_state_of(&sharded, &*optimizer.borrow(), main))
-            .collect()
+    /// The state of each optimizer with its place; of parameters in shards it is whole on ranks that
+    /// are `main`. Where each rank writes what it keeps of models, it does so of optimizers.
+    fn optimizers(&self, folder: &Path, main: bool) -> Result<Vec<(usize, optim::StateDict)>> {
+        let (sharded, models) = (self.registry.sharded(), self.registry.models.alive());
+        let writes_shards = models.iter().any(|model| self.writes_shards(model));
+        let mut left = Vec::new();
+        for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {
+            let optimizer = optimizer.borrow();
+            if writes_shards {
+                let folder = folder.join(distributed::optimizer_name(index));
+                save_optimizer(&folder, &*optimizer, &models, self.state)?;
+            } else {
+                left.push((index, whole_state_of(&sharded, &*optimizer, main)?));
+            }
+        }
+        Ok(left)
     }
 
     fn plan_states(
         &self,
-        optimizers: Vec<optim::StateDict>,
+        optimizers: Vec<(usize, optim::StateDict)>,
         files: &mut Vec<PlannedFile>,
     ) -> Result<()> {
         let mut add = |name: String, torch: TorchState, value: Value| {
             files.push(PlannedFile::new(name, Content::Torch(torch, value)));
         };
-        for (index, state) in optimizers.into_iter().enumerate() {
+        for (index, state) in optimizers {
             let mut torch = TorchState::default();
             let value = torch.optimizer(&state)?;
             add(files::optimizer(index), torch, value);

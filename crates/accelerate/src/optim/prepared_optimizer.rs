@@ -1,4 +1,5 @@
 use std::cell::{Ref, RefCell, RefMut};
+use std::fmt;
 use std::rc::{Rc, Weak};
 
 use super::group::ParamGroups;
@@ -17,7 +18,6 @@ use crate::precision::GradScaler;
 ///
 /// # Source
 /// `accelerate.optimizer.AcceleratedOptimizer`.
-#[derive(Debug)]
 pub struct AcceleratedOptimizer<O> {
     /// Shared with the accelerator, which saves and loads its state.
     inner: Rc<RefCell<O>>,
@@ -25,7 +25,11 @@ pub struct AcceleratedOptimizer<O> {
     groups: ParamGroups,
     gradient_state: GradientState,
     scaler: Option<GradScaler>,
+    before_step: Option<BeforeStep>,
 }
+
+/// What happens to complete gradients before a step.
+type BeforeStep = Rc<dyn Fn(&ParamGroups) -> Result<()>>;
 
 impl<O: Optimizer> AcceleratedOptimizer<O> {
     /// Makes `inner` follow `gradient_state`.
@@ -36,6 +40,7 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
             inner: Rc::new(RefCell::new(inner)),
             gradient_state,
             scaler: None,
+            before_step: None,
         }
     }
 
@@ -46,6 +51,16 @@ impl<O: Optimizer> AcceleratedOptimizer<O> {
         if let Some(scaler) = &self.scaler {
             scaler.register(&*self.inner.borrow());
         }
+        self
+    }
+
+    /// Does something with complete gradients before each step.
+    #[must_use]
+    pub(crate) fn with_before_step(
+        mut self,
+        before_step: impl Fn(&ParamGroups) -> Result<()> + 'static,
+    ) -> Self {
+        self.before_step = Some(Rc::new(before_step));
         self
     }
 
@@ -102,6 +117,9 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
         if !self.gradient_state.sync_gradients() {
             return Ok(());
         }
+        if let Some(before_step) = &self.before_step {
+            before_step(&self.groups)?;
+        }
         match &self.scaler {
             None => self.inner.borrow_mut().step()?,
             Some(scaler) => {
@@ -147,5 +165,15 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         self.inner.borrow_mut().load_state_dict(state)
+    }
+}
+
+impl<O: fmt::Debug> fmt::Debug for AcceleratedOptimizer<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcceleratedOptimizer")
+            .field("inner", &self.inner)
+            .field("gradient_state", &self.gradient_state)
+            .field("scaler", &self.scaler)
+            .finish_non_exhaustive()
     }
 }

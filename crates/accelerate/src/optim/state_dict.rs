@@ -19,7 +19,7 @@ pub enum StateValue {
 
 impl StateValue {
     /// The same value; of a tensor, another handle on it.
-    fn handle(&self) -> Self {
+    pub(crate) fn handle(&self) -> Self {
         match self {
             Self::Tensor(tensor) => Self::Tensor(tensor.shallow_clone()),
             Self::Float(number) => Self::Float(*number),

@@ -15,5 +15,7 @@ pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedRepo
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
 pub use sharded::ShardedModel;
-pub(crate) use sharded::{check_optimizer, slices_of_state, total_norm, whole_state_of};
+pub(crate) use sharded::{
+    Kept, check_optimizer, pieces, slices_of_state, total_norm, whole_state_of,
+};
 pub(crate) use strategy::{Strategy, backward};

@@ -82,7 +82,9 @@ pub(crate) fn backward(
         return Ok(run()?);
     };
     state.counted("backward", site, |call| {
-        let is_sharded = models.iter().any(|model| matches!(model, Strategy::Sharded(_)));
+        let is_sharded = models
+            .iter()
+            .any(|model| matches!(model, Strategy::Sharded(_)));
         let ran = run().map_err(|error| match is_sharded {
             true => cause(error),
             false => error.into(),

@@ -190,7 +190,11 @@ impl GradScaler {
             ));
         }
         progress.stepped = true;
-        let found: Vec<_> = progress.found.iter().map(|(_, one)| one.shallow_clone()).collect();
+        let found: Vec<_> = progress
+            .found
+            .iter()
+            .map(|(_, one)| one.shallow_clone())
+            .collect();
         let mut nonfinite = false;
         for found in &found {
             if let Some(share) = &shared.share {

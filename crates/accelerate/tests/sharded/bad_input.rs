@@ -20,10 +20,11 @@ fn a_class_that_is_not_there_is_told_with_those_that_are() {
         let wrap = WrapPolicy::Classes(classes);
         let text = refused(rank, plan(rank, Sharded::Parameters, wrap));
         assert!(
-            text.contains("`Model` has no layer of class `LinearLayer`"),
+            text.contains("no module of the model has class `LinearLayer`"),
             "{text}"
         );
         assert!(text.contains("`Block`, `Embedding`"), "{text}");
+        assert!(text.contains("did you mean `Linear`?"), "{text}");
         Ok(())
     });
 }
@@ -91,7 +92,11 @@ fn a_model_with_nothing_to_train_is_refused() {
             .build()?;
         let model = crate::job::model(&Setup::default())?;
         model.set_requires_grad(false)?;
-        let text = accelerator.prepare(model).map(|_| ()).unwrap_err().to_string();
+        let text = accelerator
+            .prepare(model)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("nothing to train"), "{text}");
         Ok(())
     });

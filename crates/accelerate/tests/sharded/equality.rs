@@ -123,9 +123,8 @@ fn frozen_and_tied_parameters_are_the_same() {
 #[test]
 fn sgd_with_momentum_is_the_same() {
     ranks(&[2], |rank| -> Result<()> {
-        let train = |setup: &Setup| -> Result<Trained> {
-            Job::with(rank, setup, sgd)?.train(setup.steps)
-        };
+        let train =
+            |setup: &Setup| -> Result<Trained> { Job::with(rank, setup, sgd)?.train(setup.steps) };
         let setup = Setup::default();
         let whole = train(&setup)?;
         for (name, plan) in plans(rank) {

@@ -79,7 +79,8 @@ fn between_steps_a_rank_has_its_part_of_everything() {
         let own = job.model.num_parameters();
         // Shards begin at multiples of 64, so that they are not equal to the last element.
         assert!(own <= whole / rank.world() + 64 * 16, "{own} of {whole}");
-        job.accelerator.backward(&loss(&job.model, &batch(0, rank))?)?;
+        job.accelerator
+            .backward(&loss(&job.model, &batch(0, rank))?)?;
         for parameter in job.model.parameters() {
             let gradient = autograd::grad(parameter.tensor())?.unwrap();
             assert_eq!(gradient.size(), parameter.shape());
@@ -193,7 +194,12 @@ fn a_process_by_itself_trains_the_whole_model() {
         let job = Job::new(rank, &by_plan)?;
         assert!(job.model.sharded().is_none());
         assert_eq!(job.model.head.weight.tensor().kind(), Kind::Float);
-        compare(&trained(rank, &setup)?, &trained(rank, &by_plan)?, None, "alone");
+        compare(
+            &trained(rank, &setup)?,
+            &trained(rank, &by_plan)?,
+            None,
+            "alone",
+        );
         Ok(())
     });
 }

@@ -6,6 +6,7 @@
 )]
 
 mod bad_input;
+mod environment;
 mod equality;
 mod job;
 mod looking;

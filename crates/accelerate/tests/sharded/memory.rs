@@ -43,7 +43,9 @@ impl Forward for Deep {
     type Output = Tensor;
 
     fn forward(&self, input: Tensor) -> Result<Tensor> {
-        self.blocks.iter().try_fold(input, |hidden, block| block.call(hidden))
+        self.blocks
+            .iter()
+            .try_fold(input, |hidden, block| block.call(hidden))
     }
 }
 
@@ -65,8 +67,14 @@ fn deep() -> Result<Deep> {
 /// A number of this process in MiB, of `/proc/self/status`.
 fn status(name: &str) -> f64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kib: f64 = line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap();
+    let kib: f64 = line
+        .trim_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .unwrap();
     kib / 1024.0
 }
 

@@ -27,7 +27,8 @@ fn what_is_kept_and_updated_is_float32() {
             ..Setup::default()
         };
         let mut job = Job::new(rank, &setup.by(bf16(rank, Sharded::Parameters)))?;
-        job.accelerator.backward(&loss(&job.model, &batch(0, rank))?)?;
+        job.accelerator
+            .backward(&loss(&job.model, &batch(0, rank))?)?;
         for parameter in job.model.parameters() {
             assert_eq!(parameter.tensor().kind(), Kind::Float);
             assert_eq!(parameter.tensor().grad().kind(), Kind::Float);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use accelerate::checkpoint::{LoadOptions, SaveModelOptions, load_checkpoint_in_model};
 use accelerate::nn::Module;
-use accelerate_plan::parallel::{Mesh, ParallelPlan, Sharded};
+use accelerate_plan::parallel::{Layout, Mesh, ParallelPlan, Sharded};
 use accelerate_testkit::{Rank, start_ranks};
 use tch::Tensor;
 
@@ -27,14 +27,17 @@ enum Stage {
     Two,
     Three,
     Hybrid,
+    /// Parameters, and checkpoints too.
+    Written,
 }
 
-const STAGES: [Stage; 5] = [
+const STAGES: [Stage; 6] = [
     Stage::Whole,
     Stage::One,
     Stage::Two,
     Stage::Three,
     Stage::Hybrid,
+    Stage::Written,
 ];
 
 impl Stage {
@@ -48,7 +51,7 @@ impl Stage {
             Self::Whole => return setup,
             Self::One => Sharded::OptimizerState,
             Self::Two => Sharded::Gradients,
-            Self::Three => Sharded::Parameters,
+            Self::Three | Self::Written => Sharded::Parameters,
             Self::Hybrid => {
                 let mesh = Mesh::new(count(2), count(rank.world() / 2));
                 let mut plan = ParallelPlan::new(mesh, Sharded::Parameters);
@@ -56,7 +59,11 @@ impl Stage {
                 return setup.by(plan);
             }
         };
-        setup.by(plan(rank, sharded, by_class()))
+        let mut plan = plan(rank, sharded, by_class());
+        if self == Self::Written {
+            plan.state_dict.layout = Layout::Fsdp;
+        }
+        setup.by(plan)
     }
 }
 
@@ -95,9 +102,8 @@ fn rank_with_a_state() {
             job.accelerator.load_state(Some(&state)).unwrap();
             let again = folder.join("again");
             job.accelerator.save_state(Some(&again)).unwrap();
-            for name in ["model.safetensors", "optimizer.bin"] {
-                let read = |folder: &Path| fs::read(folder.join(name)).unwrap();
-                assert!(read(&state) == read(&again), "{name} is another one");
+            if state.join("model.safetensors").exists() && again.join("optimizer.bin").exists() {
+                same_files(&state, &again);
             }
             job.train(1).unwrap();
         }
@@ -105,11 +111,19 @@ fn rank_with_a_state() {
     job.accelerator.end_training().unwrap();
 }
 
+fn same_files(one: &Path, other: &Path) {
+    for name in ["model.safetensors", "optimizer.bin"] {
+        let read = |folder: &Path| fs::read(folder.join(name)).unwrap();
+        assert!(read(one) == read(other), "{name} is another one");
+    }
+}
+
 fn weights_in(folder: &Path, setup: &Setup) -> Vec<(String, Tensor)> {
     let model = model(setup).unwrap();
     load_checkpoint_in_model(&model, folder, &LoadOptions::strict()).unwrap();
     let own = model.named_parameters().into_iter();
-    own.map(|(name, one)| (name, one.tensor().detach())).collect()
+    own.map(|(name, one)| (name, one.tensor().detach()))
+        .collect()
 }
 
 fn run(part: &str, stage: Stage, world: usize, folder: &Path) {
@@ -132,7 +146,7 @@ fn run(part: &str, stage: Stage, world: usize, folder: &Path) {
 
 #[test]
 fn a_job_goes_on_as_if_nothing_had_been() {
-    for stage in [Stage::One, Stage::Two, Stage::Three] {
+    for stage in [Stage::One, Stage::Two, Stage::Three, Stage::Written] {
         let folder = tempfile::tempdir().unwrap();
         run("save", stage, 2, folder.path());
         run("go on", stage, 2, folder.path());
@@ -142,9 +156,17 @@ fn a_job_goes_on_as_if_nothing_had_been() {
 #[test]
 fn a_state_fits_every_stage_and_number_of_ranks() {
     for (stage, ranks, then) in [
-        (Stage::Three, 2, &[(Stage::Three, 3), (Stage::Two, 2), (Stage::Whole, 1)][..]),
+        (
+            Stage::Three,
+            2,
+            &[(Stage::Three, 3), (Stage::Two, 2), (Stage::Whole, 1)][..],
+        ),
         (Stage::Whole, 1, &[(Stage::Three, 2), (Stage::One, 3)][..]),
-        (Stage::Hybrid, 4, &[(Stage::Whole, 2), (Stage::Three, 3)][..]),
+        (
+            Stage::Hybrid,
+            4,
+            &[(Stage::Whole, 2), (Stage::Three, 3)][..],
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         run("save", stage, ranks, folder.path());
@@ -153,4 +175,36 @@ fn a_state_fits_every_stage_and_number_of_ranks() {
             fs::remove_dir_all(folder.path().join("again")).unwrap();
         }
     }
+}
+
+#[test]
+fn what_ranks_wrote_each_for_itself_is_read_by_any_number() {
+    let folder = tempfile::tempdir().unwrap();
+    run("save", Stage::Written, 2, folder.path());
+    let state = folder.path().join("state");
+    for name in [
+        "pytorch_model_fsdp_0/.metadata",
+        "pytorch_model_fsdp_0/__1_0.distcp",
+        "optimizer_0/.metadata",
+        "optimizer_0/__0_0.distcp",
+    ] {
+        assert!(state.join(name).exists(), "{name}");
+    }
+    let again = |stage: Stage, ranks: usize| {
+        run("other", stage, ranks, folder.path());
+        let kept = folder.path().join(format!("{stage:?}"));
+        fs::rename(folder.path().join("again"), &kept).unwrap();
+        kept
+    };
+    let whole = again(Stage::Whole, 1);
+    same_files(&whole, &again(Stage::Three, 3));
+    same_files(&whole, &again(Stage::Two, 2));
+    // As many shards out of a whole one, and back.
+    fs::remove_dir_all(&state).unwrap();
+    fs::rename(&whole, &state).unwrap();
+    let written = again(Stage::Written, 3);
+    fs::rename(&state, folder.path().join("first")).unwrap();
+    fs::rename(&written, &state).unwrap();
+    let back = again(Stage::One, 2);
+    same_files(&folder.path().join("first"), &back);
 }

@@ -154,7 +154,11 @@ pub(super) fn found(
 
 /// The error of a rank whose backward pass, `call`, waited in vain for gradients that
 /// others, as they found in their next call, do not have.
-pub(in crate::parallel) fn of_others(state: &PartialState, group: &ProcessGroup, call: Call) -> Option<Error> {
+pub(in crate::parallel) fn of_others(
+    state: &PartialState,
+    group: &ProcessGroup,
+    call: Call,
+) -> Option<Error> {
     let own = state.process_index();
     let (asking, shared) = (state.clone(), group.clone());
     let mut gradients = within(LIMIT, move || all(&asking, &shared, call.number + 1))?.ok()?;

@@ -2,8 +2,9 @@
 
 use accelerate_plan::settings::BackwardPrefetch;
 
-use super::engine::{Engine, ROOT, State, Unit, unit_at};
+use super::engine::{Engine, ROOT, State};
 use super::groups::Groups;
+use super::unit::{Unit, unit_at};
 use crate::Result;
 
 /// How many reductions may be on their way while the next gradients are computed.
@@ -53,7 +54,10 @@ impl Engine {
         }
         state.begin_backward();
         let own = unit_at(&mut state.units, unit)?;
-        let gradients = own.flats.get_mut(flat).and_then(|flat| flat.gradients.as_mut());
+        let gradients = own
+            .flats
+            .get_mut(flat)
+            .and_then(|flat| flat.gradients.as_mut());
         if !gradients.is_some_and(|gradients| gradients.arrive(index)) {
             return Ok(());
         }
@@ -139,9 +143,9 @@ impl State {
     /// Begins to gather the unit whose backward pass comes after that of `unit`.
     fn prefetch_backward(&mut self, unit: usize, groups: &Groups) -> Result<()> {
         let place = self.ran.iter().position(|&ran| ran == unit).unwrap_or(0);
-        let before = self.ran.iter().take(place).rev().copied();
-        let mut left = before.filter(|&unit| self.units.get(unit).is_some_and(|own| !own.is_done));
-        match left.next() {
+        let mut before = self.ran.iter().take(place).rev().copied();
+        let next = before.find(|&unit| self.units.get(unit).is_some_and(|own| !own.is_done));
+        match next {
             Some(next) => self.start_gather(next, groups),
             None => Ok(()),
         }

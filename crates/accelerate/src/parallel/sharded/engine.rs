@@ -4,78 +4,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use accelerate_plan::parallel::{AfterForward, ParallelPlan, Sharded};
-use accelerate_plan::settings::BackwardPrefetch;
 use accelerate_torch::autograd;
 
 use super::flat::Flat;
-use super::gradients::Divisors;
 use super::groups::Groups;
 use super::order::Order;
 use super::pool::Pool;
+use super::unit::{Timing, Unit, unit_at};
 use crate::{Error, Result};
 
 /// The root's place among the units.
 pub(super) const ROOT: usize = 0;
-
-/// Parameters that are gathered together.
-pub(super) struct Unit {
-    /// The dotted name of its module; empty for the root.
-    pub(super) name: String,
-    pub(super) flats: Vec<Flat>,
-    /// Calls whose backward pass has begun and is not over.
-    pub(super) active: Vec<u64>,
-    /// Whether all of its gradients of this backward pass are there.
-    pub(super) is_done: bool,
-}
-
-impl Unit {
-    pub(super) fn new(name: String, flats: Vec<Flat>) -> Self {
-        Self {
-            name,
-            flats,
-            active: Vec::new(),
-            is_done: false,
-        }
-    }
-
-    /// Whether every trained parameter has its gradient.
-    pub(super) fn is_complete(&self) -> bool {
-        let mut trained = self.flats.iter().filter_map(|flat| flat.gradients.as_ref());
-        trained.all(|gradients| gradients.are_complete())
-    }
-
-    pub(super) fn has_trained(&self) -> bool {
-        self.flats.iter().any(|flat| flat.gradients.is_some())
-    }
-
-    pub(super) fn has_frozen(&self) -> bool {
-        self.flats.iter().any(|flat| flat.gradients.is_none())
-    }
-}
-
-/// When units are gathered, dropped and reduced.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timing {
-    /// Whether parameters are dropped between the forward and the backward pass.
-    pub(super) drops_after_forward: bool,
-    pub(super) keeps_root: bool,
-    pub(super) prefetches_forward: bool,
-    pub(super) prefetch_backward: BackwardPrefetch,
-}
-
-impl Timing {
-    pub(super) fn of(plan: &ParallelPlan) -> Self {
-        let drops = plan.sharded == Sharded::Parameters
-            && matches!(plan.after_forward, AfterForward::Release);
-        Self {
-            drops_after_forward: drops,
-            keeps_root: plan.keeps_root,
-            prefetches_forward: plan.prefetch.forward,
-            prefetch_backward: plan.prefetch.backward,
-        }
-    }
-}
 
 /// The engine of one model. Hooks of the backward pass run on threads of libtorch's, so it can be
 /// shared between threads.
@@ -138,12 +77,13 @@ impl Engine {
                 for (index, member) in storage.members.iter().enumerate() {
                     // The parameter holds the hook and the engine the parameter.
                     let engine: Weak<Self> = Arc::downgrade(self);
-                    let arrived = move |_: &tch::Tensor| match engine.upgrade() {
-                        Some(engine) => Ok(engine.gradient_arrived(unit, flat, index)?),
-                        None => Ok(()),
-                    };
-                    let _stays =
-                        autograd::on_gradient_accumulated(&member.parameter, arrived)?;
+                    let parameter = &member.parameter;
+                    let _stays = autograd::on_gradient_accumulated(parameter, move |_| {
+                        if let Some(engine) = engine.upgrade() {
+                            engine.gradient_arrived(unit, flat, index)?;
+                        }
+                        Ok(())
+                    })?;
                 }
             }
         }
@@ -309,20 +249,4 @@ impl State {
         }
         Ok(())
     }
-}
-
-/// The unit at a place that hooks know.
-pub(super) fn unit_at(units: &mut [Unit], unit: usize) -> Result<&mut Unit> {
-    let count = units.len();
-    units.get_mut(unit).ok_or_else(|| Error::Argument {
-        operation: "sharding",
-        expected: format!("one of {count} units"),
-        found: format!("number {unit}"),
-    })
-}
-
-/// What gradients of a storage are divided by.
-pub(super) fn divisors(plan: &ParallelPlan, ranks: usize, reduce: tch::Kind) -> Divisors {
-    let (before, after) = plan.reduction.average.factors(ranks, reduce == tch::Kind::Half);
-    Divisors { before, after }
 }

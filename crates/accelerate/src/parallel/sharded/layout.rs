@@ -98,15 +98,9 @@ mod tests {
             length,
         };
         let first: Vec<_> = layout.slices(0).collect();
-        assert_eq!(
-            first,
-            [slice(0, 0, 5), slice(64, 0, 64), slice(128, 0, 64)]
-        );
+        assert_eq!(first, [slice(0, 0, 5), slice(64, 0, 64), slice(128, 0, 64)]);
         let second: Vec<_> = layout.slices(1).collect();
-        assert_eq!(
-            second,
-            [slice(0, 0, 0), slice(0, 0, 0), slice(0, 64, 66)]
-        );
+        assert_eq!(second, [slice(0, 0, 0), slice(0, 0, 0), slice(0, 64, 66)]);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //! | `flat` | one storage: shards, the whole, and what parameters look at |
 //! | `gradients` | its gradients: whole, on their way, a shard |
 //! | `pool` | memory that storages lend each other |
-//! | `engine`, `backward`, `order` | all units: what is whole when, and what is reduced in which order |
+//! | `engine`, `backward`, `order`, `unit` | all units: what is whole when, and what is reduced in which order |
 //! | `hooks` | the passes of one unit's module |
 //! | `whole`, `optimizer_state` | everything whole again, to be looked at, saved and loaded |
+//! | `pieces` | what a rank keeps, as boxes of parameters, for checkpoints that all ranks write |
 //! | `norm` | the one norm of gradients that lie on many ranks |
 
 mod backward;
@@ -23,12 +24,15 @@ mod model;
 mod norm;
 mod optimizer_state;
 mod order;
+mod pieces;
 mod pool;
 mod support;
+mod unit;
 mod units;
 mod whole;
 
 pub use model::ShardedModel;
 pub(crate) use norm::total_norm;
 pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
+pub(crate) use pieces::{Kept, pieces};
 pub(crate) use support::check_optimizer;

@@ -10,11 +10,12 @@ use accelerate_plan::parallel::{
 use accelerate_torch::{ProcessGroup, ReduceOp};
 use tch::{Device, Kind, Tensor};
 
-use super::engine::{Engine, ROOT, Timing, Unit, divisors};
+use super::engine::{Engine, ROOT};
 use super::flat::{Flat, FlatOptions, Kinds};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
 use super::support;
+use super::unit::{Timing, Unit, divisors};
 use super::units::{UnitPlan, units};
 use crate::collectives::{Call, Site};
 use crate::nn::{Module, require_values};
@@ -56,7 +57,7 @@ impl ShardedModel {
     ///
     /// # Errors
     /// [`Error::Argument`] for a process by itself, or a plan that asks for what this version cannot
-    /// do; [`Error::NoSuchClass`] for a class to wrap that the model does not have;
+    /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
         support::check(plan)?;

@@ -69,7 +69,11 @@ fn identities(models: &[Rc<ShardedModel>]) -> HashSet<usize> {
     let mut found = HashSet::new();
     for model in models {
         let state = model.engine.lock();
-        found.extend(state.members().map(|member| storage::identity(&member.parameter)));
+        found.extend(
+            state
+                .members()
+                .map(|member| storage::identity(&member.parameter)),
+        );
     }
     found
 }

@@ -33,24 +33,14 @@ pub(crate) fn whole_state_of(
             gather(model, &numbers, &state, keeps, &mut whole)
         })?;
     }
-    let entries = state.iter().map(|(name, value)| {
-        let value = match (whole.remove(name), value) {
-            (Some(whole), _) => StateValue::Tensor(whole),
-            (None, StateValue::Tensor(tensor)) => StateValue::Tensor(tensor.shallow_clone()),
-            (None, StateValue::Float(number)) => StateValue::Float(*number),
-            (None, StateValue::Int(count)) => StateValue::Int(*count),
-            (None, StateValue::Bool(flag)) => StateValue::Bool(*flag),
-        };
-        (name.to_owned(), value)
-    });
-    Ok(entries.collect())
+    Ok(with(&state, whole))
 }
 
 /// The parts of an optimizer's whole state that belong to what this rank keeps.
 pub(crate) fn slices_of_state(
     models: &[Rc<ShardedModel>],
     optimizer: &dyn Optimizer,
-    state: StateDict,
+    state: &StateDict,
 ) -> Result<StateDict> {
     let mut own = HashMap::new();
     let numbers = numbers(optimizer);
@@ -60,27 +50,32 @@ pub(crate) fn slices_of_state(
             let Some(number) = numbers.get(&storage::identity(&member.parameter)) else {
                 continue;
             };
-            for (name, tensor) in tensors_of(&state, *number) {
+            for (name, tensor) in tensors_of(state, *number) {
                 if tensor.size() != member.shape {
                     continue;
                 }
                 let range = member.range;
                 let flat = tensor.f_reshape([-1])?;
-                own.insert(name.to_owned(), part(&flat, range.in_parameter, range.length)?);
+                own.insert(
+                    name.to_owned(),
+                    part(&flat, range.in_parameter, range.length)?,
+                );
             }
         }
     }
+    Ok(with(state, own))
+}
+
+/// A state with other tensors under some of its names.
+fn with(state: &StateDict, mut others: HashMap<String, Tensor>) -> StateDict {
     let entries = state.iter().map(|(name, value)| {
-        let value = match (own.remove(name), value) {
-            (Some(slice), _) => StateValue::Tensor(slice),
-            (None, StateValue::Tensor(tensor)) => StateValue::Tensor(tensor.shallow_clone()),
-            (None, StateValue::Float(number)) => StateValue::Float(*number),
-            (None, StateValue::Int(count)) => StateValue::Int(*count),
-            (None, StateValue::Bool(flag)) => StateValue::Bool(*flag),
+        let value = match others.remove(name) {
+            Some(other) => StateValue::Tensor(other),
+            None => value.handle(),
         };
         (name.to_owned(), value)
     });
-    Ok(entries.collect())
+    entries.collect()
 }
 
 /// The number of each parameter in the optimizer, by the identity of its tensor.

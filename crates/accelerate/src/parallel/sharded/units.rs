@@ -1,8 +1,7 @@
 //! Which modules are units, and which parameters belong to which.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use accelerate_plan::config::nearest;
 use accelerate_plan::parallel::{Ignored, ParallelPlan, SizeRule, WrapPolicy};
 use tch::Tensor;
 
@@ -24,10 +23,16 @@ pub(super) struct UnitPlan {
 /// left.
 ///
 /// # Errors
-/// [`Error::NoSuchClass`] for a class that the model does not have.
+/// [`Error::Sharding`] for classes that the model does not have, with those that it has.
 pub(super) fn units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<UnitPlan>> {
+    let modules = root.named_modules();
+    let callable = modules
+        .iter()
+        .filter(|(_, module)| module.state().is_some());
+    plan.check_classes(callable.map(|(_, module)| module.class_name()))?;
     let mut names = vec![String::new()];
-    names.extend(wrapped(root, &plan.wrap)?);
+    names.extend(wrapped(root, &plan.wrap));
+    add_leaves(&mut names, of_classes(root, &plan.leaf_classes));
     let mut units: Vec<UnitPlan> = names
         .into_iter()
         .map(|name| UnitPlan {
@@ -37,7 +42,10 @@ pub(super) fn units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<UnitPl
         .collect();
     let ignored = ignored(root, &plan.ignored)?;
     for (names, tensor) in parameters_with_names(root) {
-        if names.iter().any(|name| ignored.iter().any(|one| is_below(name, one))) {
+        if names
+            .iter()
+            .any(|name| ignored.iter().any(|one| is_below(name, one)))
+        {
             continue;
         }
         let Some(first) = names.first() else { continue };
@@ -74,38 +82,32 @@ fn is_below(name: &str, module: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// Adds modules whose whole inside is gathered together: nothing in them is a unit by itself.
+fn add_leaves(names: &mut Vec<String>, leaves: Vec<String>) {
+    names.retain(|name| !leaves.iter().any(|leaf| is_below(name, leaf)));
+    names.extend(leaves);
+}
+
 /// The names of the modules below the root that a policy makes units.
-fn wrapped(root: &dyn Module, policy: &WrapPolicy) -> Result<Vec<String>> {
+fn wrapped(root: &dyn Module, policy: &WrapPolicy) -> Vec<String> {
     match policy {
-        WrapPolicy::Root => Ok(Vec::new()),
+        WrapPolicy::Root => Vec::new(),
         WrapPolicy::Classes(classes) => of_classes(root, classes),
-        WrapPolicy::ModelBlocks => Ok(blocks(root)),
+        WrapPolicy::ModelBlocks => blocks(root),
         WrapPolicy::Size {
             min_num_params,
             rule,
-        } => Ok(of_size(root, *min_num_params, *rule)),
+        } => of_size(root, *min_num_params, *rule),
     }
 }
 
-fn of_classes(root: &dyn Module, classes: &[String]) -> Result<Vec<String>> {
-    let modules = root.named_modules();
-    let callable = modules.iter().filter(|(_, module)| module.state().is_some());
-    let known: BTreeSet<&str> = callable.map(|(_, module)| module.class_name()).collect();
-    for class in classes {
-        if !known.contains(class.as_str()) {
-            return Err(Error::NoSuchClass {
-                class: class.clone(),
-                model: root.class_name(),
-                nearest: nearest(class, known.iter().copied()).map(str::to_owned),
-                known: known.into_iter().map(str::to_owned).collect(),
-            });
-        }
-    }
-    let wanted = modules.into_iter().filter(|(name, module)| {
+fn of_classes(root: &dyn Module, classes: &[String]) -> Vec<String> {
+    let modules = root.named_modules().into_iter();
+    let wanted = modules.filter(|(name, module)| {
         let is_wanted = classes.iter().any(|class| class == module.class_name());
         !name.is_empty() && module.state().is_some() && is_wanted
     });
-    Ok(wanted.map(|(name, _)| name).collect())
+    wanted.map(|(name, _)| name).collect()
 }
 
 /// Modules that stand in a list of two or more of their class, but not inside of another of them.
@@ -117,9 +119,9 @@ fn blocks(root: &dyn Module) -> Vec<String> {
         }
         let children = module.named_children();
         let class = children.first().map(|(_, child)| child.class_name());
-        let alike = children.iter().all(|(_, child)| {
-            Some(child.class_name()) == class && child.state().is_some()
-        });
+        let alike = children
+            .iter()
+            .all(|(_, child)| Some(child.class_name()) == class && child.state().is_some());
         if children.len() > 1 && alike {
             found.extend(children.iter().map(|(child, _)| below(&name, child)));
         }
@@ -153,12 +155,7 @@ fn of_size(root: &dyn Module, least: u64, rule: SizeRule) -> Vec<String> {
 }
 
 /// Finds units below `module` and whether it is one; answers how many parameters are in units.
-fn rest_at_least(
-    module: &dyn Module,
-    name: &str,
-    least: usize,
-    found: &mut Vec<String>,
-) -> usize {
+fn rest_at_least(module: &dyn Module, name: &str, least: usize, found: &mut Vec<String>) -> usize {
     let all = module.num_parameters();
     if all < least {
         return 0;
@@ -261,10 +258,19 @@ mod tests {
     fn the_root_takes_what_is_in_no_unit_and_what_is_tied_across_units() -> Result<()> {
         let expected = [
             named("", &["embedding"]),
-            named("blocks.0", &["blocks.0.first.weight", "blocks.0.second.weight"]),
-            named("blocks.1", &["blocks.1.first.weight", "blocks.1.second.weight"]),
+            named(
+                "blocks.0",
+                &["blocks.0.first.weight", "blocks.0.second.weight"],
+            ),
+            named(
+                "blocks.1",
+                &["blocks.1.first.weight", "blocks.1.second.weight"],
+            ),
         ];
-        assert_eq!(found(WrapPolicy::Classes(vec!["Block".to_owned()]))?, expected);
+        assert_eq!(
+            found(WrapPolicy::Classes(vec!["Block".to_owned()]))?,
+            expected
+        );
         assert_eq!(found(WrapPolicy::ModelBlocks)?, expected);
         let all = found(WrapPolicy::Root)?;
         assert_eq!((all.len(), all[0].1.len()), (1, 5));
@@ -288,7 +294,10 @@ mod tests {
             ("blocks.1.second", 1),
             ("head.0", 0),
         ];
-        assert_eq!(names, expected.map(|(name, count)| (name.to_owned(), count)));
+        assert_eq!(
+            names,
+            expected.map(|(name, count)| (name.to_owned(), count))
+        );
         Ok(())
     }
 
@@ -309,7 +318,10 @@ mod tests {
         assert!(halves.contains(&"blocks.1.second".to_owned()));
         assert_eq!(names(0, rest)?, [""]);
         let total = SizeRule::TotalAbove;
-        assert_eq!(names(30, total)?, ["", "blocks.0", "blocks.1", "head", "head.0"]);
+        assert_eq!(
+            names(30, total)?,
+            ["", "blocks.0", "blocks.1", "head", "head.0"]
+        );
         assert_eq!(names(40, total)?, ["", "head", "head.0"]);
         Ok(())
     }
@@ -319,8 +331,31 @@ mod tests {
         let classes = ["Block", "Liner"].map(str::to_owned);
         let error = found(WrapPolicy::Classes(classes.to_vec())).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("no layer of class `Liner`"), "{text}");
+        assert!(
+            text.contains("no module of the model has class `Liner`"),
+            "{text}"
+        );
         assert!(text.contains("did you mean `Linear`?"), "{text}");
-        assert!(text.contains("`Block`, `Linear`, `Model`, `Sequential`"), "{text}");
+        assert!(
+            text.contains("`Block`, `Linear`, `Model`, `Sequential`"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_inside_of_a_leaf_is_gathered_together() -> Result<()> {
+        let mut plan = ParallelPlan::new(Mesh::sharded(NonZeroUsize::MIN), Sharded::Parameters);
+        plan.wrap = WrapPolicy::Classes(vec!["Linear".to_owned()]);
+        plan.leaf_classes = vec!["Block".to_owned()];
+        let names: Vec<_> = units(&model()?, &plan)?
+            .into_iter()
+            .map(|unit| (unit.name, unit.parameters.len()))
+            .collect();
+        let expected = [("", 1), ("head.0", 0), ("blocks.0", 2), ("blocks.1", 2)];
+        assert_eq!(
+            names,
+            expected.map(|(name, count)| (name.to_owned(), count))
+        );
+        Ok(())
     }
 }

@@ -59,10 +59,12 @@ impl ShardedModel {
         }
         all_state(module)
             .into_iter()
-            .map(|(name, tensor)| match whole.get(&storage::identity(tensor)) {
-                Some(whole) => Ok((name, whole.shallow_clone())),
-                None => Ok((name, tensor.f_detach()?)),
-            })
+            .map(
+                |(name, tensor)| match whole.get(&storage::identity(tensor)) {
+                    Some(whole) => Ok((name, whole.shallow_clone())),
+                    None => Ok((name, tensor.f_detach()?)),
+                },
+            )
             .collect()
     }
 
@@ -106,7 +108,11 @@ impl ShardedModel {
                     )],
                 });
             }
-            let kind = if is_whole { flat.kinds.compute } else { flat.kinds.master };
+            let kind = if is_whole {
+                flat.kinds.compute
+            } else {
+                flat.kinds.master
+            };
             let mut gradient = Tensor::f_zeros(&shape[..], (kind, parameter.device()))?;
             tch::no_grad(|| gradient.f_copy_(saved))?;
             autograd::set_grad(parameter, Some(&gradient))?;
@@ -161,7 +167,9 @@ impl<'e> Summoned<'e> {
         let mut state = self.engine.lock();
         state.is_summoned = false;
         let (keep, rank) = (self.keep_changes, self.engine.groups.rank());
-        state.flats_mut().try_for_each(|flat| flat.dismiss(keep, rank))
+        state
+            .flats_mut()
+            .try_for_each(|flat| flat.dismiss(keep, rank))
     }
 }
 
@@ -241,7 +249,9 @@ impl Flat {
     fn summon(&mut self, group: &ProcessGroup) -> Result<()> {
         let whole = self.room(&self.shard)?;
         if self.layout.whole() > 0 {
-            group.exchange_all_gather_async(&whole, &self.shard)?.wait()?;
+            group
+                .exchange_all_gather_async(&whole, &self.shard)?
+                .wait()?;
         }
         let views = self.cut(&whole)?;
         self.show(&views)?;
