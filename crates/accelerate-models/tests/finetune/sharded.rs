@@ -145,8 +145,13 @@ fn repeat_all(rank: Rank) -> Result<()> {
         .filter(|run| run["world_size"] == rank.world())
         .collect();
     assert_eq!(runs.len(), 3);
+    // A process by itself trains the whole model, whatever the stage.
+    let stages = match rank.world() {
+        1 => &STAGES[2..],
+        _ => &STAGES[..],
+    };
     for run in runs {
-        for sharded in STAGES {
+        for &sharded in stages {
             let exact = recordings.repeat(rank, run, sharded)?;
             println!(
                 "rank {} of {}, {sharded}, {} batches a step, norm {}: {exact} losses equal to the \
