@@ -11,7 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Plan(#[from] accelerate_plan::Error),
     /// Settings of sharding make no plan, or the plan does not fit the model.
-    #[error("{0}{}", hint_of(.0))]
+    #[error("{}", with_hint(.0))]
     Sharding(Box<accelerate_plan::parallel::PlanError>),
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
@@ -559,13 +559,13 @@ impl Error {
     }
 }
 
-/// What a plan that failed advises.
-fn hint_of(error: &accelerate_plan::parallel::PlanError) -> String {
+/// Why there is no plan, and what to do about it.
+fn with_hint(error: &accelerate_plan::parallel::PlanError) -> String {
     use accelerate_plan::Hint as _;
-    error
-        .hint()
-        .map(|hint| format!("; {hint}"))
-        .unwrap_or_default()
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
 }
 
 /// Up to ten of a list, and how many more there are.

@@ -22,7 +22,7 @@ use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
-use accelerate_plan::parallel::ParallelPlan;
+use accelerate_plan::parallel::{Dialect, ParallelPlan};
 use tch::{Device, Tensor};
 
 use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
@@ -234,7 +234,11 @@ impl Accelerator {
     /// How the processes work together.
     #[must_use]
     pub fn distributed_type(&self) -> DistributedType {
-        self.state().distributed_type()
+        match self.sharding().map(|plan| plan.dialect) {
+            Some(Dialect::Fsdp1 | Dialect::Fsdp2) => DistributedType::Fsdp,
+            Some(Dialect::DeepSpeed) => DistributedType::DeepSpeed,
+            _ => self.state().distributed_type(),
+        }
     }
 
     /// The number of processes in the job.

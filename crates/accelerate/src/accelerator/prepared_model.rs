@@ -1,9 +1,15 @@
 use std::ops::Deref;
+use std::path::Path;
 use std::rc::Rc;
+
+use accelerate_formats::Weights;
+use accelerate_torch::storage;
+use tch::Device;
 
 use super::Accelerator;
 use crate::Result;
 use crate::accumulation::{ModelGradients, Models};
+use crate::checkpoint::{LoadOptions, LoadReport, load_checkpoint_in_model, load_shards};
 use crate::nn::{HookId, Module};
 use crate::parallel::{DataParallel, ShardedModel, Strategy};
 use crate::registry::ModelHandle;
@@ -24,7 +30,10 @@ pub struct PreparedModel<M> {
 }
 
 impl<M: Module> PreparedModel<M> {
-    pub(super) fn for_training(model: M, accelerator: &Accelerator) -> Result<Self> {
+    pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
+        if accelerator.sharding().is_some() {
+            hollow(&mut model, accelerator.device())?;
+        }
         let mut prepared = Self::for_evaluation(model, accelerator)?;
         let shared = &accelerator.shared;
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
@@ -90,6 +99,28 @@ impl<M: Module> PreparedModel<M> {
         self.data_parallel.as_ref().map(|(_, hook)| &**hook)
     }
 
+    /// Loads the weights of a checkpoint: of a file, an index or a folder. Of a model in shards each
+    /// rank reads what it keeps, and no more of mapped files.
+    ///
+    /// A model that was built without memory ([`init_empty_weights`](crate::nn::init_empty_weights))
+    /// and prepared in shards gets its values here; its optimizer is made of the parameters that the
+    /// prepared model has.
+    ///
+    /// # Errors
+    /// As [`load_checkpoint_in_model`].
+    pub fn load_checkpoint(
+        &self,
+        checkpoint: impl AsRef<Path>,
+        options: &LoadOptions<'_>,
+    ) -> Result<LoadReport> {
+        match &self.sharded {
+            Some(sharded) => {
+                load_shards(&self.model, sharded, &Weights::open(checkpoint)?, options)
+            }
+            None => load_checkpoint_in_model(&self.model, checkpoint, options),
+        }
+    }
+
     /// Runs `run` with the model while all of its parameters are whole on every rank; see
     /// [`ShardedModel::with_whole_parameters`]. A model that is whole anyway is as it is.
     ///
@@ -125,6 +156,25 @@ impl<M: Module> PreparedModel<M> {
         }
         self.model
     }
+}
+
+/// Gives parameters on the meta device a place on `device`, but no memory yet: each rank will have
+/// some for its part.
+fn hollow(model: &mut dyn Module, device: Device) -> Result<()> {
+    let mut empty = Vec::new();
+    for (name, parameter) in model.named_parameters() {
+        if parameter.is_meta()? {
+            empty.push(name);
+        }
+    }
+    if empty.is_empty() {
+        return Ok(());
+    }
+    model.materialize(device)?;
+    for name in empty {
+        storage::release(model.get_parameter(&name)?.tensor())?;
+    }
+    Ok(())
 }
 
 impl<M> Models for PreparedModel<M> {

@@ -217,7 +217,11 @@ pub(super) fn load_model(
         }
     }
     refuse("model", problems)?;
-    parts.iter().try_for_each(|part| read(&checkpoint, part))
+    parts.iter().try_for_each(|part| read(&checkpoint, part))?;
+    if let Some(sharded) = sharded {
+        sharded.note_values();
+    }
+    Ok(())
 }
 
 /// What of the parts a checkpoint does not have, or has in another shape.
@@ -251,8 +255,8 @@ pub(super) fn read(checkpoint: &DistributedCheckpoint, part: &Part) -> Result<()
     let name = part.name();
     let kind = kind(checkpoint, &name)?;
     let mut bytes = Vec::new();
-    let is_whole = part.values.is_contiguous();
-    let target = match is_whole {
+    let is_in_rows = part.values.is_contiguous();
+    let target = match is_in_rows {
         true => part.values.f_detach()?.f_view([-1])?,
         // A tensor in another order is put together beside it.
         false => part.values.f_detach()?.f_contiguous()?.f_view([-1])?,
@@ -264,7 +268,7 @@ pub(super) fn read(checkpoint: &DistributedCheckpoint, part: &Part) -> Result<()
         let mut place = target.f_narrow(0, piece.start as i64, count)?;
         tch::no_grad(|| place.f_copy_(&read))?;
     }
-    if !is_whole {
+    if !is_in_rows {
         let shape = part.values.size();
         let mut values = part.values.f_detach()?;
         tch::no_grad(|| values.f_copy_(&target.f_view(&shape[..])?))?;

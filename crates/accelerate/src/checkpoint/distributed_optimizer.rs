@@ -12,7 +12,7 @@ use tch::Tensor;
 use super::distributed::{Part, Plain, Shards, part_of, read_new, refuse, save};
 use super::torch_state::{self, TorchState};
 use crate::Result;
-use crate::nn::{Module as _, all_parameters};
+use crate::nn::all_parameters;
 use crate::optim::{Optimizer, StateDict, StateValue};
 use crate::registry::ModelHandle;
 use crate::state::PartialState;
@@ -81,7 +81,9 @@ pub(super) fn save_optimizer(
     let mut parts = Vec::new();
     for (number, (name, parameter)) in known.parameters.iter().enumerate() {
         for (kind, tensor) in tensors_of(&own, number) {
-            let path = [ROOT, STATE, name, kind].map(str::to_owned).to_vec();
+            let path = [ROOT, STATE, name.as_str(), kind]
+                .map(str::to_owned)
+                .to_vec();
             let is_shard = kind != STEP && known.is_in_shards(parameter);
             let writes = match is_shard {
                 true => known.has_first_copy,
@@ -180,7 +182,9 @@ pub(super) fn load_optimizer(
                 STEP => None,
                 _ => known.shards.get(&storage::identity(parameter)),
             };
-            let path = [ROOT, STATE, name, kind].map(str::to_owned).to_vec();
+            let path = [ROOT, STATE, name.as_str(), kind]
+                .map(str::to_owned)
+                .to_vec();
             let value = read_new(&checkpoint, path, kept)?;
             if kind == STEP {
                 steps = steps.max(value.f_double_value(&[])?);

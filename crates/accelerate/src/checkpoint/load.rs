@@ -1,6 +1,7 @@
 //! From a file into a module.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use accelerate_formats::{Dtype, WeightTensor, Weights};
@@ -137,14 +138,14 @@ pub fn load_weights(
 }
 
 /// A tensor of a file under one of its names.
-struct Slice<'w> {
+pub(super) struct Slice<'w> {
     name: &'w str,
     tensor: WeightTensor<'w>,
     spare: bool,
 }
 
 /// Every tensor under its name, and under those of tensors that were tied to it when it was saved.
-fn slices(weights: &Weights) -> Vec<Slice<'_>> {
+pub(super) fn slices(weights: &Weights) -> Vec<Slice<'_>> {
     let own = weights.tensors().map(|tensor| Slice {
         name: tensor.name(),
         tensor,
@@ -182,6 +183,21 @@ impl Incoming for Slice<'_> {
 
     fn copy_to(&self, target: &Tensor) -> Result<()> {
         copy(&self.tensor, target)
+    }
+}
+
+impl Slice<'_> {
+    /// Copies some of the values, counted in row-major order; of a mapped file no others are read.
+    pub(super) fn copy_range_to(&self, range: &Range<usize>, target: &Tensor) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (start, count) = (range.start as i64, range.len() as i64);
+        let own = as_tensor(&self.tensor)?
+            .f_reshape([-1])?
+            .f_narrow(0, start, count)?;
+        target.shallow_clone().f_copy_(&own)?;
+        Ok(())
     }
 }
 

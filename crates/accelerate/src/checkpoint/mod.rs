@@ -21,6 +21,7 @@ mod gradient_order;
 mod gradients;
 mod hashed_file;
 mod load;
+mod load_shards;
 mod manifest;
 mod options;
 mod placing;
@@ -62,6 +63,7 @@ pub use self::state_hooks::{
 
 pub(crate) use self::agreement::together;
 pub(crate) use self::background::BackgroundSaves;
+pub(crate) use self::load_shards::load_shards;
 pub(crate) use self::project::Project;
 pub(crate) use self::save_model::save_weights_of;
 pub(crate) use self::state_hooks::StateHooks;

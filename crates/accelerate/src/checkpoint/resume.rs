@@ -11,6 +11,7 @@ use super::distributed_optimizer::load_optimizer;
 use super::files;
 use super::gradients;
 use super::load::{LoadOptions, load_weights};
+use super::load_shards::load_shards;
 use super::manifest::SkippedCheckpoint;
 use super::random_state;
 use super::sharing::Sharing;
@@ -154,10 +155,10 @@ impl TrainingState<'_> {
                 continue;
             }
             let weights = Weights::open(files::model_in(folder, model.index))?;
-            let load = || load_weights(model.module, &weights, &LoadOptions::strict());
+            let options = LoadOptions::strict();
             let _report = match sharded {
-                Some(sharded) => sharded.with_whole_parameters(true, load)?,
-                None => load()?,
+                Some(sharded) => load_shards(model.module, sharded, &weights, &options)?,
+                None => load_weights(model.module, &weights, &options)?,
             };
         }
         for (index, optimizer) in self.registry.optimizers.alive().into_iter().enumerate() {

@@ -41,7 +41,8 @@ impl Strategy {
     fn takes_part(&self) -> bool {
         match self {
             Self::Data(model) => model.takes_part(),
-            Self::Sharded(model) => model.takes_part(),
+            // Only when it is over it is known what it was about.
+            Self::Sharded(_) => true,
         }
     }
 

@@ -13,6 +13,10 @@ pub enum DistributedType {
     MultiCpu,
     /// Several processes, each with a CUDA device.
     MultiGpu,
+    /// Several processes, each with a part of the model, in the words of FSDP.
+    Fsdp,
+    /// Several processes, each with a part of the training state, in the words of DeepSpeed.
+    DeepSpeed,
 }
 
 impl DistributedType {
@@ -23,6 +27,8 @@ impl DistributedType {
             Self::No => "NO",
             Self::MultiCpu => "MULTI_CPU",
             Self::MultiGpu => "MULTI_GPU",
+            Self::Fsdp => "FSDP",
+            Self::DeepSpeed => "DEEPSPEED",
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use accelerate::Result;
 use accelerate::nn::Module;
+use accelerate::{DistributedType, Result};
 use accelerate_plan::parallel::{ParallelPlan, Sharded};
 use accelerate_testkit::{Rank, start_ranks};
 
@@ -37,6 +37,12 @@ fn check(part: &str, rank: Rank) -> Result<()> {
     let mut job = Job::new(rank, &setup)?;
     let plan = job.accelerator.parallel_plan().unwrap();
     let units = job.model.sharded().map(|sharded| sharded.units().len());
+    let kind = match part {
+        "no shards" => DistributedType::MultiCpu,
+        "deepspeed" => DistributedType::DeepSpeed,
+        _ => DistributedType::Fsdp,
+    };
+    assert_eq!(job.accelerator.distributed_type(), kind);
     match part {
         "fsdp" => assert_eq!((plan.sharded, units), (Sharded::Parameters, Some(4))),
         "fsdp by size" => assert_eq!((plan.sharded, units), (Sharded::Gradients, Some(4))),
@@ -78,6 +84,8 @@ fn fsdp_flags_shard() {
             ("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
             ("FSDP_TRANSFORMER_CLS_TO_WRAP", "Block"),
             ("FSDP_BACKWARD_PREFETCH", "BACKWARD_PRE"),
+            // They are in CPU memory anyway.
+            ("FSDP_OFFLOAD_PARAMS", "true"),
         ],
     );
     run(

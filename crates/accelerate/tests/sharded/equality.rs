@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use accelerate::Result;
 use accelerate::nn::Module;
-use accelerate_plan::parallel::{AfterForward, Mesh, ParallelPlan, Sharded, SizeRule, WrapPolicy};
+use accelerate_plan::parallel::{
+    AfterForward, Mesh, NoSync, ParallelPlan, Sharded, SizeRule, WrapPolicy,
+};
 use accelerate_plan::settings::BackwardPrefetch;
 use accelerate_testkit::{Rank, ranks, ranks_within};
 use tch::Kind;
@@ -87,6 +89,10 @@ fn gradients_that_are_exchanged_at_each_batch_add_up_to_the_same() {
             ..setup.by(plan(rank, Sharded::Parameters, by_class()))
         };
         compare(&whole, &trained(rank, &each)?, Some(2e-5), "each batch");
+        let mut by_plan = plan(rank, Sharded::Gradients, by_class());
+        by_plan.reduction.no_sync = NoSync::Shards;
+        let found = trained(rank, &setup.by(by_plan))?;
+        compare(&whole, &found, Some(2e-5), "each batch by the plan");
         Ok(())
     });
 }

@@ -1,13 +1,15 @@
 //! Looking at a model in shards: evaluation, whole parameters, weights by name.
 
-use accelerate::nn::Module;
-use accelerate::{Error, Result};
+use accelerate::checkpoint::{LoadOptions, SaveModelOptions, save_model};
+use accelerate::nn::{Module, init_empty_weights};
+use accelerate::optim::Optimizer;
+use accelerate::{Accelerator, Error, PreparedModel, Result};
 use accelerate_plan::parallel::{Sharded, WrapPolicy};
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::autograd;
 use tch::{Kind, Tensor};
 
-use crate::job::{Job, Setup, batch, by_class, compare, loss, plan, trained};
+use crate::job::{Job, Model, Setup, adamw, batch, by_class, compare, loss, model, plan, trained};
 
 const STAGES: [Sharded; 3] = [
     Sharded::OptimizerState,
@@ -75,7 +77,7 @@ fn between_steps_a_rank_has_its_part_of_everything() {
     ranks(&[2, 3], |rank| -> Result<()> {
         let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
         let mut job = Job::new(rank, &setup)?;
-        let whole: usize = crate::job::model(&setup)?.num_parameters();
+        let whole: usize = model(&setup)?.num_parameters();
         let own = job.model.num_parameters();
         // Shards begin at multiples of 64, so that they are not equal to the last element.
         assert!(own <= whole / rank.world() + 64 * 16, "{own} of {whole}");
@@ -200,6 +202,76 @@ fn a_process_by_itself_trains_the_whole_model() {
             None,
             "alone",
         );
+        Ok(())
+    });
+}
+
+/// Copies of the whole weights.
+fn weights(model: &PreparedModel<Model>) -> Result<Vec<(String, Tensor)>> {
+    model.with_whole_parameters(false, |model| {
+        let own = model.named_parameters().into_iter();
+        own.map(|(name, one)| Ok((name, one.tensor().f_detach_copy()?)))
+            .collect()
+    })
+}
+
+#[test]
+fn a_model_without_memory_gets_its_parts_from_files() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup {
+            steps: 3,
+            tied: true,
+            frozen: true,
+            ..Setup::default()
+        };
+        let by_plan = setup.by(plan(rank, Sharded::Parameters, by_class()));
+        let expected = trained(rank, &by_plan)?;
+        let folder = tempfile::tempdir().unwrap();
+        save_model(&model(&setup)?, folder.path(), &SaveModelOptions::default())?;
+
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .parallel_plan(by_plan.plan.unwrap())
+            .build()?;
+        let empty = init_empty_weights(|| model(&setup))?;
+        let early = accelerator.prepare(adamw(&empty)?).map(|_| ()).unwrap_err();
+        assert!(early.to_string().contains("without memory"), "{early}");
+        let model = accelerator.prepare(empty)?;
+        let unset = loss(&model, &batch(0, rank)).unwrap_err();
+        assert!(matches!(unset, Error::OnMeta { .. }), "{unset}");
+        let report = model.load_checkpoint(folder.path(), &LoadOptions::strict())?;
+        assert!(report.fits());
+        let mut optimizer = accelerator.prepare(adamw(&model)?)?;
+        for number in 0..setup.steps {
+            accelerator.backward(&loss(&model, &batch(number, rank))?)?;
+            optimizer.step()?;
+            optimizer.zero_grad()?;
+        }
+        assert_eq!(weights(&model)?, expected.weights);
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_without_memory_get_rank_0s_values() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup {
+            tied: true,
+            ..Setup::default()
+        };
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .parallel_plan(plan(rank, Sharded::Parameters, by_class()))
+            .build()?;
+        let expected = model(&setup)?;
+        let own = match rank.index() {
+            0 => model(&setup)?,
+            _ => init_empty_weights(|| model(&setup))?,
+        };
+        let found = weights(&accelerator.prepare(own)?)?;
+        for ((name, one), (_, found)) in expected.named_parameters().into_iter().zip(&found) {
+            assert_eq!(one.tensor(), found, "{name}");
+        }
         Ok(())
     });
 }

@@ -127,3 +127,57 @@ fn a_rank_needs_its_part_of_the_state_and_some_units() {
         Ok(())
     });
 }
+
+/// The median time of a step in milliseconds, and the peak of memory in MiB.
+fn pace(rank: Rank, sharded: Sharded) -> Result<(f64, f64)> {
+    let accelerator = Accelerator::builder()
+        .cpu(true)
+        .parallel_plan(plan(rank, sharded, by_class()))
+        .build()?;
+    let before = status("VmRSS:");
+    let model = deep()?;
+    let parameters: Vec<Tensor> = model
+        .parameters()
+        .into_iter()
+        .map(|parameter| parameter.tensor().shallow_clone())
+        .collect();
+    let optimizer = AdamW::new(parameters, AdamWConfig::default())?;
+    let (model, mut optimizer) = accelerator.prepare((model, optimizer))?;
+    let mut times = Vec::new();
+    for _ in 0..12 {
+        let input = Tensor::f_ones([128, WIDTH], (Kind::Float, tch::Device::Cpu))?;
+        let start = std::time::Instant::now();
+        let loss = model.call(input)?.f_square()?.f_mean(Kind::Float)?;
+        accelerator.backward(&loss)?;
+        optimizer.step()?;
+        optimizer.zero_grad()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2], status("VmHWM:") - before))
+}
+
+/// Prints what each stage takes beside data parallelism: `cargo test --workspace --test sharded
+/// pace -- --ignored --nocapture`, with `SHARDED_PACE` one of `Nothing`, `OptimizerState`,
+/// `Gradients` and `Parameters`.
+#[test]
+#[ignore = "measures, and tests nothing"]
+fn pace_of_each_stage() {
+    ranks(&[2], |rank| -> Result<()> {
+        let stage = std::env::var("SHARDED_PACE").unwrap_or_default();
+        let sharded = match stage.as_str() {
+            "OptimizerState" => Sharded::OptimizerState,
+            "Gradients" => Sharded::Gradients,
+            "Parameters" => Sharded::Parameters,
+            _ => Sharded::Nothing,
+        };
+        let (step, memory) = pace(rank, sharded)?;
+        let line = format!("{sharded:?}: {step:.1} ms a step, {memory:.0} MiB\n");
+        std::fs::write(
+            std::env::temp_dir().join(format!("pace-{}", rank.index())),
+            line,
+        )
+        .unwrap();
+        Ok(())
+    });
+}

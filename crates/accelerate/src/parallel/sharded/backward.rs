@@ -109,21 +109,27 @@ impl Engine {
         state.reducing.clear();
         state.ran.clear();
         state.in_backward = false;
-    }
-
-    /// Whether a forward pass ran whose backward pass may talk to other ranks.
-    pub(super) fn awaits_backward(&self) -> bool {
-        !self.lock().ran.is_empty()
+        state.units.iter_mut().for_each(Unit::forget_pass);
     }
 }
 
 impl Unit {
-    fn end_pass(&mut self) -> Result<()> {
+    fn forget_pass(&mut self) {
         self.active.clear();
         self.is_done = false;
+        for gradients in self
+            .flats
+            .iter_mut()
+            .filter_map(|flat| flat.gradients.as_mut())
+        {
+            gradients.end_pass();
+        }
+    }
+
+    fn end_pass(&mut self) -> Result<()> {
+        self.forget_pass();
         for flat in &mut self.flats {
             if let Some(gradients) = &mut flat.gradients {
-                gradients.end_pass();
                 gradients.show(&flat.members)?;
             }
         }

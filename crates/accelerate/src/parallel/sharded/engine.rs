@@ -38,6 +38,8 @@ pub(super) struct State {
     /// Reductions on their way: unit and storage.
     pub(super) reducing: VecDeque<(usize, usize)>,
     pub(super) in_backward: bool,
+    /// Whether parameters have no values until some are loaded.
+    pub(super) is_empty: bool,
     /// Whether all parameters are whole at somebody's request.
     pub(super) is_summoned: bool,
     /// Numbers the calls of units.
@@ -59,6 +61,7 @@ impl Engine {
                 queue: VecDeque::new(),
                 reducing: VecDeque::new(),
                 in_backward: false,
+                is_empty: false,
                 is_summoned: false,
                 calls: 0,
             }),
@@ -96,7 +99,7 @@ impl Engine {
     }
 
     pub(super) fn syncs(&self) -> bool {
-        self.syncs.load(Ordering::Relaxed)
+        self.timing.reduces_always || self.syncs.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_syncs(&self, syncs: bool) -> bool {
@@ -112,6 +115,12 @@ impl Engine {
         let call = state.calls;
         if state.is_summoned {
             return Ok(call);
+        }
+        if state.is_empty {
+            return Err(Error::OnMeta {
+                operation: "forward pass of a sharded model",
+                tensors: vec!["a model that was built without memory".to_owned()],
+            });
         }
         if state.in_backward && unit == ROOT {
             return Err(Error::Argument {

@@ -38,7 +38,7 @@ pub(super) struct Flat {
     own: Tensor,
     presence: Presence,
     /// All values in the master type, while somebody looks at them.
-    summoned: Option<Tensor>,
+    pub(super) summoned: Option<Tensor>,
     /// Whether `whole` keeps its memory between steps.
     keeps_memory: bool,
     /// None of frozen parameters.
@@ -246,6 +246,9 @@ fn first_shard(
     let whole = Tensor::f_zeros([length(layout.whole())], (kind, device))?;
     tch::no_grad(|| -> Result<()> {
         for ((_, parameter), place) in parameters.iter().zip(layout.places()) {
+            if !has_values(parameter)? {
+                continue;
+            }
             let mut room = part(&whole, place.start, place.length)?;
             room.f_copy_(&parameter.f_detach()?.f_reshape([-1])?)?;
         }
@@ -258,6 +261,11 @@ fn first_shard(
     let mut shard = Tensor::f_empty([length(layout.shard())], (kind, device))?;
     shard.f_copy_(&own)?;
     Ok(shard)
+}
+
+/// Whether a parameter has memory; one of a model that was built without has none.
+pub(super) fn has_values(parameter: &Tensor) -> Result<bool> {
+    Ok(parameter.numel() == 0 || storage::storage_bytes(parameter)? > 0)
 }
 
 /// A part of a vector, as a view.

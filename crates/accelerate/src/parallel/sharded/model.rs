@@ -11,7 +11,7 @@ use accelerate_torch::{ProcessGroup, ReduceOp};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
-use super::flat::{Flat, FlatOptions, Kinds};
+use super::flat::{Flat, FlatOptions, Kinds, has_values};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
 use super::support;
@@ -50,7 +50,9 @@ pub struct ShardedModel {
 impl ShardedModel {
     /// Cuts `module` into shards as the plan says, with rank 0's values.
     ///
-    /// Memory is needed for one unit at a time besides what is there.
+    /// Memory is needed for one unit at a time besides what is there. Ranks other than 0 may bring a
+    /// model whose parameters have no memory; where rank 0 does too, values are loaded before the first
+    /// forward pass.
     ///
     /// # Collective
     /// Every rank of the job calls this with the same model and plan.
@@ -60,7 +62,7 @@ impl ShardedModel {
     /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
-        support::check(plan)?;
+        support::check(plan, state.device())?;
         let site = Site::Model(module.class_name());
         state.counted("prepare", site, |call| {
             Self::prepare(module, state, plan, call)
@@ -82,6 +84,7 @@ impl ShardedModel {
         let wanted = units(module, plan)?;
         same_model(group, module, call)?;
         let groups = Groups::new(group, plan.mesh)?;
+        let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
         let mut made = Vec::with_capacity(wanted.len());
         for unit in wanted {
@@ -97,6 +100,7 @@ impl ShardedModel {
             let hook = UnitHook::new(&engine, unit, module.class_name(), state, casts);
             let _stays = module.get_submodule(name)?.add_hook(Rc::new(hook))?;
         }
+        engine.lock().is_empty = is_empty;
         Ok(Rc::new(Self {
             engine,
             state: state.clone(),
@@ -119,7 +123,7 @@ impl ShardedModel {
     }
 
     /// Turns the reduction of gradients on or off for the backward passes that follow; answers what
-    /// it was. While it is off, whole gradients are added up on each rank.
+    /// it was. While it is off, whole gradients are added up on each rank, unless the plan adds shards up.
     pub fn set_sync_gradients(&self, sync: bool) -> bool {
         self.engine.set_syncs(sync)
     }
@@ -130,17 +134,17 @@ impl ShardedModel {
         self.engine.syncs()
     }
 
-    /// Whether the next backward pass talks to other ranks.
-    pub(crate) fn takes_part(&self) -> bool {
-        self.engine.awaits_backward()
-    }
-
     /// Sets a flag on every rank that is set on any: each sees only a part of the gradients.
     pub(crate) fn share_overflow(&self, found: &Tensor) -> Result<()> {
         let site = Site::Model(self.class);
         self.state.counted("overflow", site, |_| {
             Ok(self.engine.groups.gather.all_reduce(found, ReduceOp::Max)?)
         })
+    }
+
+    /// Values were loaded into a model that may have had none.
+    pub(crate) fn note_values(&self) {
+        self.engine.lock().is_empty = false;
     }
 
     pub(crate) fn finish_backward(&self) -> Result<()> {
@@ -176,6 +180,21 @@ fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<(
         });
     }
     agreement::same_model(group, module, &trained, call)
+}
+
+/// Whether rank 0, whose values all ranks take, has parameters without memory.
+fn is_empty_on_rank_0(module: &dyn Module, group: &ProcessGroup) -> Result<bool> {
+    let mut is_empty = false;
+    for parameter in module.parameters() {
+        is_empty |= !has_values(parameter.tensor())?;
+    }
+    let device = module
+        .parameters()
+        .first()
+        .map_or(Device::Cpu, |first| first.tensor().device());
+    let flag = Tensor::f_full([1], f64::from(u8::from(is_empty)), (Kind::Float, device))?;
+    group.broadcast(&flag, 0)?;
+    Ok(flag.f_double_value(&[0])? > 0.0)
 }
 
 /// Into how large a buffer buffers are packed when rank 0 sends them.

@@ -1,8 +1,10 @@
 //! What of a plan this version can carry out.
 
 use accelerate_plan::parallel::{
-    AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded,
+    AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded, Storage,
 };
+use accelerate_torch::meta;
+use tch::Device;
 
 use crate::optim::Optimizer;
 use crate::{Error, Result};
@@ -17,6 +19,9 @@ pub(crate) fn check_optimizer(optimizer: &dyn Optimizer) -> Result<()> {
          `Sgd` or `RmsProp`, or train without shards"
     } else if optimizer.learning_rates().step_count() > 0 {
         "has made steps with whole parameters; prepare it before the first one"
+    } else if has_parameter_on_meta(optimizer)? {
+        "has parameters without memory; prepare the model first, and make the optimizer of the \
+         parameters that it has then"
     } else {
         return Ok(());
     };
@@ -27,9 +32,18 @@ pub(crate) fn check_optimizer(optimizer: &dyn Optimizer) -> Result<()> {
     })
 }
 
+fn has_parameter_on_meta(optimizer: &dyn Optimizer) -> Result<bool> {
+    for parameter in optimizer.groups().iter() {
+        if meta::is_meta(parameter)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// # Errors
 /// [`Error::Argument`] with everything that a plan asks for and cannot get.
-pub(super) fn check(plan: &ParallelPlan) -> Result<()> {
+pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
     let mut missing = Vec::new();
     let mut refuse = |is_asked_for: bool, what: &str| {
         if is_asked_for {
@@ -46,7 +60,19 @@ pub(super) fn check(plan: &ParallelPlan) -> Result<()> {
         plan.reduction.gradients != Quantised::No,
         "quantised gradients (qgZ)",
     );
-    refuse(!plan.offload.is_nothing(), "offload");
+    let offload = &plan.offload;
+    for (what, storage) in [
+        ("parameters", &offload.parameters),
+        ("gradients", &offload.gradients),
+        ("optimizer state", &offload.optimizer_state),
+    ] {
+        match storage {
+            Storage::Disk { .. } => refuse(true, &format!("{what} on disk")),
+            // Where the device is the CPU, everything is in its memory anyway.
+            Storage::Cpu { .. } => refuse(device != Device::Cpu, &format!("{what} on the CPU")),
+            Storage::Device => {}
+        }
+    }
     refuse(
         plan.recompute != Recompute::Nothing,
         "activation checkpointing",

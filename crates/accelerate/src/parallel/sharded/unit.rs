@@ -1,6 +1,6 @@
 //! One unit, and when units are gathered.
 
-use accelerate_plan::parallel::{AfterForward, Dialect, ParallelPlan, Sharded};
+use accelerate_plan::parallel::{AfterForward, Dialect, NoSync, ParallelPlan, Sharded};
 use accelerate_plan::settings::BackwardPrefetch;
 use tch::Kind;
 
@@ -52,6 +52,8 @@ pub(super) struct Timing {
     pub(super) keeps_root: bool,
     pub(super) prefetches_forward: bool,
     pub(super) prefetch_backward: BackwardPrefetch,
+    /// Whether gradients are reduced also where a pass does not synchronise.
+    pub(super) reduces_always: bool,
 }
 
 impl Timing {
@@ -64,6 +66,7 @@ impl Timing {
             // Without the switch of FSDP a device that runs behind its queue overlaps gathers anyway.
             prefetches_forward: plan.prefetch.forward || plan.dialect != Dialect::Plain,
             prefetch_backward: plan.prefetch.backward,
+            reduces_always: plan.reduction.no_sync == NoSync::Shards,
         }
     }
 }

@@ -166,6 +166,7 @@ impl<'e> Summoned<'e> {
         }
         let mut state = self.engine.lock();
         state.is_summoned = false;
+        state.is_empty &= !self.keep_changes;
         let (keep, rank) = (self.keep_changes, self.engine.groups.rank());
         state
             .flats_mut()
