@@ -47,6 +47,7 @@ TOLERANCES = {
     "states": (1e-5, 1e-5),
     "gradients": (1e-5, 1e-6),
     "first_values": (1e-6, 1e-6),
+    "norms": (1e-5, 1e-6),
 }
 DEFAULT = (1e-6, 0.0)
 #: How many differences of one file are printed.

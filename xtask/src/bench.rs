@@ -8,6 +8,7 @@ mod models;
 mod numbers;
 mod parts;
 mod report;
+mod sharded;
 mod training_core;
 
 use std::fs;
@@ -47,9 +48,9 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
-#[command(group = clap::ArgGroup::new("subject").multiple(false).args(["command_line", "training_core", "models", "checkpoint", "merge_weights"]))]
+#[command(group = clap::ArgGroup::new("subject").multiple(false).args(["command_line", "training_core", "models", "checkpoint", "merge_weights", "sharded"]))]
 pub(crate) struct Options {
-    /// How often each side runs [default: 3, 10 for the command line, 5 for the training core, 3 for models].
+    /// How often each side runs [default: 3, 10 for the command line, 5 for the training core].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Measure how fast commands answer instead.
@@ -67,6 +68,12 @@ pub(crate) struct Options {
     /// Measure how shards of weights are merged instead.
     #[arg(long, alias = "merge_weights")]
     merge_weights: bool,
+    /// Measure training on two processes instead, in shards and whole.
+    #[arg(long)]
+    sharded: bool,
+    /// How large the model is that is trained in shards [default: small].
+    #[arg(long, value_enum, requires = "sharded")]
+    size: Option<sharded::Size>,
     /// How many megabytes are saved or merged [default: 2400 of weights and moments, 800 of shards].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     megabytes: Option<u32>,
@@ -108,6 +115,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
             Table::MergeWeights,
             merge_weights::measure(workspace, rounds, megabytes(merge_weights::MEGABYTES))?,
         )
+    } else if options.sharded {
+        let rounds = options.rounds.unwrap_or(sharded::ROUNDS);
+        let size = options.size.unwrap_or(sharded::Size::Small);
+        (Table::Sharded, sharded::measure(workspace, rounds, size)?)
     } else {
         (Table::Job, job(workspace, options)?)
     };

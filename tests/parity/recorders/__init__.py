@@ -19,6 +19,8 @@ from . import (
     schedule_free,
     schedules,
     samplers,
+    sharded,
+    sharded_checkpoint,
     precision,
     text_models,
     vision_layers,
@@ -56,4 +58,6 @@ RECORDERS = {
     "vision_layers": vision_layers.record,
     "resnet": vision_models.record_resnet,
     "vit": vision_models.record_vit,
+    "sharded": sharded.record,
+    "sharded_checkpoints": sharded_checkpoint.record,
 }

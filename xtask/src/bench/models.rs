@@ -32,6 +32,8 @@ pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Fail
         example: "model_pace",
         script: "tests/parity/bench_models.py",
         parts: &[("train", 1), ("generate", 1), ("start", 1)],
+        arguments: &[],
+        flags: parts::on_cpu,
         processes: "1 process of 1 thread",
         rows: rows(),
     };

@@ -17,7 +17,8 @@ use super::{START_VARIABLE, remove_old, seconds_now};
 
 /// A program of ours, the original's, and what is wanted of their numbers.
 ///
-/// Both are called as `PROGRAM PART --bench-json PATH` and write objects `measures` and `checks`.
+/// Both are called as `PROGRAM PART --bench-json PATH` with the `arguments` behind, and write objects
+/// `measures` and `checks`.
 pub(super) struct Suite {
     /// The package of our program.
     pub(super) package: &'static str,
@@ -27,19 +28,34 @@ pub(super) struct Suite {
     pub(super) script: &'static str,
     /// What the two programs are asked for, and on how many processes.
     pub(super) parts: &'static [(&'static str, usize)],
+    /// What both are told besides.
+    pub(super) arguments: &'static [&'static str],
+    /// The launcher's flags for a part of our program that runs on several processes.
+    pub(super) flags: fn(&str) -> Vec<&'static str>,
     /// On what they run, in words.
     pub(super) processes: &'static str,
     /// The lines of the table.
     pub(super) rows: Vec<Row>,
 }
 
+/// The flags for processes that compute on a CPU, whatever the part.
+pub(super) fn on_cpu(_part: &str) -> Vec<&'static str> {
+    vec!["--cpu"]
+}
+
 /// One line of the table: what each side calls the number, and what is wanted of it.
 pub(super) struct Row {
     name: String,
     ours: String,
-    original: String,
+    beside: Beside,
     unit: Unit,
     goal: Goal,
+}
+
+/// The number that ours is compared with.
+enum Beside {
+    Original(String),
+    Own(String),
 }
 
 /// In what a number is shown.
@@ -49,6 +65,7 @@ pub(super) enum Unit {
     Milliseconds,
     Microseconds,
     Bytes,
+    Mebibytes,
 }
 
 /// What is wanted.
@@ -72,7 +89,7 @@ impl Row {
         Self {
             name: name.to_owned(),
             ours: key.to_owned(),
-            original: key.to_owned(),
+            beside: Beside::Original(key.to_owned()),
             unit,
             goal,
         }
@@ -81,7 +98,15 @@ impl Row {
     /// Compares with another number of the original.
     pub(super) fn beside(self, original: &str) -> Self {
         Self {
-            original: original.to_owned(),
+            beside: Beside::Original(original.to_owned()),
+            ..self
+        }
+    }
+
+    /// Compares with another number of our own.
+    pub(super) fn beside_own(self, own: &str) -> Self {
+        Self {
+            beside: Beside::Own(own.to_owned()),
             ..self
         }
     }
@@ -94,6 +119,7 @@ impl Unit {
             Self::Milliseconds => "ms",
             Self::Microseconds => "µs",
             Self::Bytes => "bytes",
+            Self::Mebibytes => "MiB",
         }
     }
 
@@ -103,6 +129,7 @@ impl Unit {
             Self::Milliseconds => 1e-3,
             Self::Microseconds => 1e-6,
             Self::Seconds | Self::Bytes => 1.0,
+            Self::Mebibytes => 1_048_576.0,
         }
     }
 }
@@ -193,7 +220,9 @@ impl Bench<'_> {
             let mut launch = Command::new(self.release.join("accelerate"));
             let count = processes.to_string();
             launch
-                .args(["launch", "--cpu", "--num_processes", &count])
+                .arg("launch")
+                .args((self.suite.flags)(part))
+                .args(["--num_processes", &count])
                 .arg(program);
             launch
         };
@@ -229,6 +258,7 @@ impl Bench<'_> {
         command
             .arg("--bench-json")
             .arg(&file)
+            .args(self.suite.arguments)
             .current_dir(self.workspace.path(""))
             .env("OMP_NUM_THREADS", "1");
         step(name, || {
@@ -245,13 +275,20 @@ fn table(suite: &Suite, ours: &[Numbers], original: &[Numbers]) -> Result<String
         suite.processes,
         ours.len()
     );
-    text += "| measure | ours | original | ratio | range | goal | met |\n";
+    let mut rows = suite.rows.iter();
+    let has_own = rows.any(|row| matches!(row.beside, Beside::Own(_)));
+    let beside = if has_own { "beside" } else { "original" };
+    text += &format!("| measure | ours | {beside} | ratio | range | goal | met |\n");
     text += "| --- | ---: | ---: | ---: | ---: | ---: | --- |\n";
     for row in &suite.rows {
         let all = |side: &[Numbers], name: &str| -> Result<Vec<f64>, Failure> {
             side.iter().map(|numbers| numbers.get(name)).collect()
         };
-        text += &line(row, &all(ours, &row.ours)?, &all(original, &row.original)?);
+        let beside = match &row.beside {
+            Beside::Original(name) => all(original, name)?,
+            Beside::Own(name) => all(ours, name)?,
+        };
+        text += &line(row, &all(ours, &row.ours)?, &beside);
     }
     Ok(text)
 }
@@ -303,5 +340,33 @@ mod tests {
             "| x (bytes) | 0 | 4 | | | 0 | yes |\n"
         );
         assert!(line(&bytes, &[0.0, 1.0, 0.0], &[0.0]).ends_with("| no |\n"));
+    }
+
+    #[test]
+    fn a_line_stands_beside_the_originals_number_or_our_own() {
+        let row = |name| Row::new(name, "step", Unit::Mebibytes, Goal::Ratio(1.0));
+        let suite = Suite {
+            package: "p",
+            example: "e",
+            script: "s",
+            parts: &[],
+            arguments: &[],
+            flags: on_cpu,
+            processes: "2 processes",
+            rows: vec![row("theirs"), row("own").beside_own("other")],
+        };
+        let mib = 1_048_576.0;
+        let ours = [Numbers::of(&[("step", 3.0 * mib), ("other", 2.0 * mib)])];
+        let original = [Numbers::of(&[("step", 4.0 * mib)])];
+        let text = table(&suite, &ours, &original).unwrap();
+        for wanted in [
+            "| measure | ours | beside | ratio |",
+            "| theirs (MiB) | 3.00 | 4.00 | 0.750 | 0.750 to 0.750 | 1.000 | yes |",
+            "| own (MiB) | 3.00 | 2.00 | 1.500 | 1.500 to 1.500 | 1.000 | no |",
+        ] {
+            assert!(text.contains(wanted), "{text}");
+        }
+        let nobody = [Numbers::default()];
+        assert!(table(&suite, &ours, &nobody).is_err());
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Table {
     Checkpoint,
     /// Merging of sharded weights.
     MergeWeights,
+    /// Training in shards.
+    Sharded,
 }
 
 impl Table {
@@ -36,6 +38,7 @@ impl Table {
             Self::Models => "bench-peers --models",
             Self::Checkpoint => "bench-peers --checkpoint",
             Self::MergeWeights => "bench-peers --merge-weights",
+            Self::Sharded => "bench-peers --sharded",
         };
         (
             format!("<!-- {name}: begin -->"),

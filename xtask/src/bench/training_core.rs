@@ -20,6 +20,8 @@ pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Fail
         example: "training_core",
         script: "tests/parity/bench_training_core.py",
         parts: &[("loader", 1), ("step", 1), ("gather", 2), ("accumulate", 2)],
+        arguments: &[],
+        flags: parts::on_cpu,
         processes: "1 thread each, 2 processes for what is between ranks",
         rows: rows(),
     };

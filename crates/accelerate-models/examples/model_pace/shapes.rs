@@ -48,10 +48,18 @@ impl Shape {
 
     /// Token ids that differ from row to row.
     pub(crate) fn token_ids(&self, tokens: Option<i64>) -> Result<Tensor, Box<dyn Error>> {
-        let tokens = tokens.unwrap_or(self.tokens);
+        self.ids_from(0, tokens.unwrap_or(self.tokens))
+    }
+
+    /// Token ids that differ from rank to rank too.
+    pub(crate) fn token_ids_of(&self, rank: usize) -> Result<Tensor, Box<dyn Error>> {
+        self.ids_from(self.rows * self.tokens * i64::try_from(rank)?, self.tokens)
+    }
+
+    fn ids_from(&self, first: i64, tokens: i64) -> Result<Tensor, Box<dyn Error>> {
         let vocabulary = self.config["vocab_size"].as_i64();
         let vocabulary = vocabulary.ok_or("a model without `vocab_size` has no token ids")?;
-        let ids: Vec<i64> = (0..self.rows * tokens)
+        let ids: Vec<i64> = (first..first + self.rows * tokens)
             .map(|index| index * 7 % (vocabulary - 3) + 2)
             .collect();
         Ok(Tensor::f_from_slice(&ids)?.f_view([self.rows, tokens])?)

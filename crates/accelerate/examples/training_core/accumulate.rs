@@ -1,15 +1,14 @@
 //! What a batch that does not complete gradients costs, and that it sends nothing.
 
-use std::fs;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
 use accelerate::optim::{Optimizer, Sgd, SgdConfig};
-use accelerate::{Accelerator, Error, Result};
+use accelerate::{Accelerator, Result};
 use tch::{Device, Kind, Tensor};
 
-use super::measures::{Measures, median};
+use super::measures::{Measures, median, written};
 
 const WIDTH: i64 = 256;
 const BATCH: i64 = 32;
@@ -97,15 +96,4 @@ impl Batches {
         );
         measures.time(format!("{name}_s"), median(self.times));
     }
-}
-
-/// How many bytes this process has written: to connections, for it writes nothing else here.
-fn written() -> Result<u64> {
-    let text = fs::read_to_string("/proc/self/io").map_err(Error::data)?;
-    let number = text.lines().find_map(|line| line.strip_prefix("wchar: "));
-    number
-        .unwrap_or_default()
-        .trim()
-        .parse()
-        .map_err(Error::data)
 }

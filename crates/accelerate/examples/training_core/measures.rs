@@ -1,11 +1,11 @@
 //! The numbers that one rank measured, and the file that they go to.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use accelerate::Result;
+use accelerate::{Error, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -41,6 +41,19 @@ impl Measures {
         serde_json::to_writer(File::create(PathBuf::from(file))?, self)?;
         Ok(())
     }
+}
+
+/// How many bytes this process has written: to connections, where it writes nothing else.
+///
+/// Only Linux tells.
+pub(crate) fn written() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/io").map_err(Error::data)?;
+    let number = text.lines().find_map(|line| line.strip_prefix("wchar: "));
+    number
+        .unwrap_or_default()
+        .trim()
+        .parse()
+        .map_err(Error::data)
 }
 
 /// The middle one, in seconds.

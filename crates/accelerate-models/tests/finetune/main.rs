@@ -1,12 +1,16 @@
 //! Twenty steps of fine-tuning through the whole library, against the losses of PyTorch.
 //!
 //! `tests/parity/record.py` recorded them from transformers' BERT, on one process and, with
-//! `DistributedDataParallel` over Gloo, on two.
+//! `DistributedDataParallel` over Gloo, on two. In shards, [`sharded`] and [`sharded_checkpoint`]
+//! compare with `fully_shard`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a test may panic, and says how exact it was"
 )]
+
+mod sharded;
+mod sharded_checkpoint;
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +31,8 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/fixtures")
 }
 
-fn recorded() -> Value {
-    let text = std::fs::read(fixtures().join("bert_finetune.json")).unwrap();
+fn recorded(name: &str) -> Value {
+    let text = std::fs::read(fixtures().join(name)).unwrap();
     serde_json::from_slice(&text).unwrap()
 }
 
@@ -70,7 +74,7 @@ fn starting_model(recorded: &Value) -> BertForSequenceClassification {
     model
 }
 
-fn parameters(model: &BertForSequenceClassification) -> Vec<Tensor> {
+fn parameters(model: &dyn Module) -> Vec<Tensor> {
     model
         .parameters()
         .into_iter()
@@ -101,7 +105,7 @@ fn assert_equal_weights(
 
 fn finetune(rank: Rank) -> Result<()> {
     tch::set_num_threads(1);
-    let recorded = recorded();
+    let recorded = recorded("bert_finetune.json");
     let runs = recorded["runs"].as_array().unwrap();
     let run = runs
         .iter()
@@ -127,7 +131,7 @@ fn finetune(rank: Rank) -> Result<()> {
     assert_eq!(accelerator.num_processes(), rank.world());
     let (model, mut optimizer, mut scheduler) =
         accelerator.prepare((model, optimizer, scheduler))?;
-    let trained = parameters(&model);
+    let trained = parameters(&*model);
 
     let mut exact = 0;
     let batches = recorded["batches"].as_array().unwrap();
