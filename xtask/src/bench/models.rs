@@ -28,7 +28,6 @@ const SIZES: [(&str, Goal); 2] = [("large", Goal::NOT_SLOWER), ("small", Goal::R
 /// Runs each part by both sides in turns, and gives the table in Markdown.
 pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Failure> {
     let suite = Suite {
-        package: "accelerate-models",
         example: "model_pace",
         script: "tests/parity/bench_models.py",
         parts: &[("train", 1), ("generate", 1), ("start", 1)],

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::failure::Failure;
 use crate::python_env::PythonEnv;
+use crate::release;
 use crate::setup;
 use crate::step::{self, step};
 use crate::workspace::Workspace;
@@ -20,9 +21,7 @@ use super::{START_VARIABLE, remove_old, seconds_now};
 /// Both are called as `PROGRAM PART --bench-json PATH` with the `arguments` behind, and write objects
 /// `measures` and `checks`.
 pub(super) struct Suite {
-    /// The package of our program.
-    pub(super) package: &'static str,
-    /// Our program, an example of that package.
+    /// Our program, an example of a member of the workspace.
     pub(super) example: &'static str,
     /// The original's program.
     pub(super) script: &'static str,
@@ -165,14 +164,8 @@ pub(super) fn measure(
 }
 
 fn build(workspace: &Workspace, suite: &Suite) -> Result<(), Failure> {
-    let packages = ["--package", "accelerate-cli", "--bin", "accelerate"];
-    let ours = ["--package", suite.package, "--example", suite.example];
-    let mut command = workspace.cargo();
-    command.args(["build", "--release"]).args(packages);
-    step::command(
-        &format!("build --release --example {}", suite.example),
-        command.args(ours),
-    )
+    let targets = ["--bin", "accelerate", "--example", suite.example];
+    release::build(workspace, &targets)
 }
 
 struct Bench<'a> {
@@ -346,7 +339,6 @@ mod tests {
     fn a_line_stands_beside_the_originals_number_or_our_own() {
         let row = |name| Row::new(name, "step", Unit::Mebibytes, Goal::Ratio(1.0));
         let suite = Suite {
-            package: "p",
             example: "e",
             script: "s",
             parts: &[],

@@ -39,7 +39,6 @@ impl Size {
 /// Runs each part by both sides in turns, and gives the table in Markdown.
 pub(super) fn measure(workspace: &Workspace, rounds: u32, size: Size) -> Result<String, Failure> {
     let suite = Suite {
-        package: "accelerate-models",
         example: "model_pace",
         script: "tests/parity/bench_sharded.py",
         parts: &[("ddp", 2), ("shard_grad_op", 2), ("full_shard", 2)],

@@ -16,7 +16,6 @@ const NOT_SLOWER: Goal = Goal::NOT_SLOWER;
 /// Runs each part by both sides in turns, and gives the table in Markdown.
 pub(super) fn measure(workspace: &Workspace, rounds: u32) -> Result<String, Failure> {
     let suite = Suite {
-        package: "accelerate-rs",
         example: "training_core",
         script: "tests/parity/bench_training_core.py",
         parts: &[("loader", 1), ("step", 1), ("gather", 2), ("accumulate", 2)],
