@@ -116,14 +116,3 @@ impl Accelerator {
         saved.and(left)
     }
 }
-
-/// Who this process is and in which precision it computes, over several lines.
-///
-/// # Source
-/// The text of `Accelerator.state`.
-impl fmt::Display for Accelerator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (state, precision) = (self.state(), self.mixed_precision());
-        writeln!(f, "{state}\nMixed precision type: {precision}")
-    }
-}
