@@ -11,5 +11,6 @@ mod equality;
 mod job;
 mod looking;
 mod memory;
+mod parity;
 mod precision;
 mod state;
