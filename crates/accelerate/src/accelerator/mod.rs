@@ -142,15 +142,19 @@ impl Accelerator {
         objects.prepare(self)
     }
 
-    /// Prepares a model that is not to be trained: moved to the device, and no more.
+    /// Prepares a model that is not to be trained: moved to the device, and no more. Where a plan
+    /// shards parameters, each rank keeps its part of them, and gathers units as they compute.
+    ///
+    /// # Collective
+    /// Where a plan shards parameters, every rank calls this, and the model together with the others.
     ///
     /// # Errors
-    /// If it cannot be moved.
+    /// If it cannot be moved; as [`ShardedModel::for_evaluation`](crate::parallel::ShardedModel::for_evaluation).
     pub fn prepare_for_evaluation<M: crate::nn::Module>(
         &self,
         model: M,
     ) -> Result<PreparedModel<M>> {
-        PreparedModel::for_evaluation(model, self)
+        PreparedModel::for_evaluation_alone(model, self)
     }
 
     /// The model without what trains it in parallel.

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use accelerate_formats::Weights;
+use accelerate_plan::parallel::Sharded;
 use accelerate_torch::storage;
 use tch::Device;
 
@@ -65,6 +66,19 @@ impl<M: Module> PreparedModel<M> {
             recording.add_model(&handle);
         }
         prepared.handle = Some(handle);
+        Ok(prepared)
+    }
+
+    /// As [`for_evaluation`](Self::for_evaluation), in shards where parameters are.
+    pub(super) fn for_evaluation_alone(mut model: M, accelerator: &Accelerator) -> Result<Self> {
+        let plan = accelerator.sharding();
+        let Some(plan) = plan.filter(|plan| plan.sharded == Sharded::Parameters) else {
+            return Self::for_evaluation(model, accelerator);
+        };
+        hollow(&mut model, accelerator.device())?;
+        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let state = &accelerator.shared.state;
+        prepared.sharded = Some(ShardedModel::for_evaluation(&prepared.model, state, plan)?);
         Ok(prepared)
     }
 

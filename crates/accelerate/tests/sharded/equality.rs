@@ -69,7 +69,12 @@ fn check(
 #[test]
 fn fifty_steps_are_the_same_for_every_stage_and_policy() {
     ranks(&[1, 2, 3], |rank| {
-        check(rank, &Setup::default(), plans(rank), tolerance(rank))
+        // Three ranks share two processors here: for them one of each will do.
+        let plans = match rank.world() {
+            3 => some_plans(rank),
+            _ => plans(rank),
+        };
+        check(rank, &Setup::default(), plans, tolerance(rank))
     });
 }
 

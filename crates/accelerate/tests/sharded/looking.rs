@@ -277,3 +277,29 @@ fn ranks_without_memory_get_rank_0s_values() {
         Ok(())
     });
 }
+
+#[test]
+fn a_model_that_is_only_evaluated_is_in_shards_too() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let setup = Setup::default();
+        let whole = model(&setup)?;
+        whole.set_requires_grad(false)?;
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .parallel_plan(plan(rank, Sharded::Parameters, by_class()))
+            .build()?;
+        let own = model(&setup)?;
+        own.set_requires_grad(false)?;
+        let own = accelerator.prepare_for_evaluation(own)?;
+        assert!(own.num_parameters() < whole.num_parameters());
+        for number in 0..3 {
+            // With and without recording: there is nothing to record.
+            let ids = batch(number, rank);
+            let expected = loss(&whole, &ids)?;
+            assert_eq!(loss(&own, &ids)?, expected);
+            assert_eq!(tch::no_grad(|| loss(&own, &ids))?, expected);
+        }
+        assert!(own.num_parameters() < whole.num_parameters());
+        Ok(())
+    });
+}

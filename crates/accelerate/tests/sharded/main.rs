@@ -12,5 +12,6 @@ mod equality;
 mod job;
 mod looking;
 mod memory;
+mod parity;
 mod precision;
 mod state;

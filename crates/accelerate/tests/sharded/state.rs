@@ -21,7 +21,7 @@ const STEPS: usize = 3;
 
 /// What is sharded in a part of a test.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Stage {
+pub(crate) enum Stage {
     Whole,
     One,
     Two,
@@ -82,8 +82,11 @@ fn rank_with_a_state() {
         "save" => {
             job.train(STEPS).unwrap();
             job.accelerator.save_state(Some(&state)).unwrap();
-            job.train(STEPS).unwrap();
             let options = SaveModelOptions::default();
+            job.accelerator
+                .save_model(&*job.model, folder.join("before"), &options)
+                .unwrap();
+            job.train(STEPS).unwrap();
             job.accelerator
                 .save_model(&*job.model, folder.join("after"), &options)
                 .unwrap();
@@ -118,7 +121,7 @@ fn same_files(one: &Path, other: &Path) {
     }
 }
 
-fn weights_in(folder: &Path, setup: &Setup) -> Vec<(String, Tensor)> {
+pub(crate) fn weights_in(folder: &Path, setup: &Setup) -> Vec<(String, Tensor)> {
     let model = model(setup).unwrap();
     load_checkpoint_in_model(&model, folder, &LoadOptions::strict()).unwrap();
     let own = model.named_parameters().into_iter();
@@ -126,7 +129,7 @@ fn weights_in(folder: &Path, setup: &Setup) -> Vec<(String, Tensor)> {
         .collect()
 }
 
-fn run(part: &str, stage: Stage, world: usize, folder: &Path) {
+pub(crate) fn run(part: &str, stage: Stage, world: usize, folder: &Path) {
     let number = STAGES.iter().position(|one| *one == stage).unwrap();
     let outputs = start_ranks(world, Duration::from_secs(60), |rank| {
         let mut command = Command::new(std::env::current_exe().unwrap());

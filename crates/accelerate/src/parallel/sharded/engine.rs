@@ -157,7 +157,10 @@ impl Engine {
             return Ok(());
         }
         let drops = !records || self.timing.drops_after_forward;
-        let stays = records && unit == ROOT && self.timing.keeps_root;
+        // The backward pass begins with what was used last.
+        let last = state.order.last().filter(|_| records);
+        let keeps_root = records && self.timing.keeps_root;
+        let stays = last == Some(unit) || (unit == ROOT && keeps_root);
         if drops && !stays {
             state.release(unit)?;
         }
@@ -165,7 +168,8 @@ impl Engine {
             state.order.end();
             if drops {
                 // Gathered ahead and not used.
-                for other in ROOT + 1..state.units.len() {
+                let others = ROOT + 1..state.units.len();
+                for other in others.filter(|&other| last != Some(other)) {
                     state.release(other)?;
                 }
             }

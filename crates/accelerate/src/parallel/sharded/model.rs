@@ -62,6 +62,26 @@ impl ShardedModel {
     /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
+        if module.parameters().iter().all(|one| !one.requires_grad()) {
+            return Err(Error::NothingToTrain {
+                class: module.class_name(),
+            });
+        }
+        Self::for_evaluation(module, state, plan)
+    }
+
+    /// As [`new`](Self::new), of a model that need not have anything to train.
+    ///
+    /// # Collective
+    /// Every rank of the job calls this with the same model and plan.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_evaluation(
+        module: &dyn Module,
+        state: &PartialState,
+        plan: &ParallelPlan,
+    ) -> Result<Rc<Self>> {
         support::check(plan, state.device())?;
         let site = Site::Model(module.class_name());
         state.counted("prepare", site, |call| {
@@ -170,18 +190,12 @@ impl fmt::Debug for ShardedModel {
 
 /// Checks that all ranks brought the same model.
 fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<()> {
-    let trained: Vec<(String, Tensor)> = module
+    let all: Vec<(String, Tensor)> = module
         .named_parameters()
         .into_iter()
-        .filter(|(_, parameter)| parameter.requires_grad())
         .map(|(name, parameter)| (name, parameter.tensor().shallow_clone()))
         .collect();
-    if trained.is_empty() {
-        return Err(Error::NothingToTrain {
-            class: module.class_name(),
-        });
-    }
-    agreement::same_model(group, module, &trained, call)
+    agreement::same_model(group, module, &all, call)
 }
 
 /// Whether rank 0, whose values all ranks take, has parameters without memory.

@@ -28,6 +28,13 @@ impl Order {
         }
     }
 
+    /// The unit that the last pass used last, if the pass under way has come to it: the backward pass
+    /// will begin with it.
+    pub(super) fn last(&self) -> Option<usize> {
+        let is_there = self.goes_on && self.current.len() == self.known.len();
+        self.known.last().copied().filter(|_| is_there)
+    }
+
     /// The forward pass is over.
     pub(super) fn end(&mut self) {
         std::mem::swap(&mut self.known, &mut self.current);
@@ -55,5 +62,19 @@ mod tests {
         let other = [Some(2), None, None];
         assert_eq!(pass(&mut order, &[0, 1, 2]), other);
         assert_eq!(pass(&mut order, &[0, 1, 2]), [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn the_last_unit_is_known_when_it_comes() {
+        let mut order = Order::default();
+        pass(&mut order, &[0, 1]);
+        order.begin();
+        assert_eq!(order.last(), None);
+        order.step(0);
+        assert_eq!(order.last(), None);
+        order.step(1);
+        assert_eq!(order.last(), Some(1));
+        order.step(2);
+        assert_eq!(order.last(), None);
     }
 }
