@@ -8,7 +8,7 @@ use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
     self as plan, Accumulation, DeepSpeedConfig, DeepSpeedSettings, JobFacts, ParallelPlan,
-    ShardingSettings,
+    Recompute, ShardingSettings,
 };
 use accelerate_torch::Backend;
 
@@ -223,6 +223,8 @@ impl AcceleratorBuilder {
     /// A process by itself has no use for it and trains the whole model. If not set, it is the plan
     /// that the launcher's variables ask for: `accelerate launch --use_fsdp` or `--use_deepspeed`.
     ///
+    /// Where the plan says over how many batches gradients are added up, that counts.
+    ///
     /// # Source
     /// `Accelerator(fsdp_plugin=..)` and `Accelerator(deepspeed_plugin=..)`, both of which are plans.
     #[must_use]
@@ -334,13 +336,11 @@ impl AcceleratorBuilder {
         precision: &Precision,
         deepspeed: Option<&DeepSpeed>,
     ) -> Result<Option<ParallelPlan>> {
-        if self.plan.is_some() {
-            return Ok(self.plan.clone());
-        }
-        let plan = match deepspeed {
+        let plan = match (&self.plan, deepspeed) {
+            (Some(plan), _) => plan.clone(),
             // What is left open is known when things are prepared.
-            Some(deepspeed) => deepspeed.preview()?,
-            None => {
+            (None, Some(deepspeed)) => deepspeed.preview()?,
+            (None, None) => {
                 let job = self.job(environment)?;
                 let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
                     return Ok(None);
@@ -349,13 +349,27 @@ impl AcceleratorBuilder {
                 if stays_as_loaded(precision) {
                     plan.precision = plan::Precision::AS_LOADED;
                 }
+                for note in &plan.notes {
+                    tracing::info!("{note}");
+                }
                 plan
             }
         };
         if let Accumulation::Steps(steps) = plan.accumulation
             && let Ok(steps) = NonZeroUsize::try_from(steps)
         {
+            let told = gradient_state.num_steps();
+            if told != NonZeroUsize::MIN && told != steps {
+                tracing::warn!(
+                    "gradients are added up over {steps} batches, as the plan says, and not over \
+                     {told} as the accelerator was told"
+                );
+            }
             gradient_state.set_num_steps(steps);
+        }
+        // Where models are cut, the engine refuses it.
+        if !plan.is_sharded() && plan.recompute != Recompute::Nothing {
+            tracing::warn!("activation checkpointing is asked for, and not done here");
         }
         Ok(Some(plan))
     }

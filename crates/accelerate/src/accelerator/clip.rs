@@ -1,5 +1,6 @@
 use std::borrow::Borrow;
 
+use accelerate_plan::parallel::Clipping;
 use tch::Tensor;
 
 use super::Accelerator;
@@ -52,6 +53,8 @@ impl Accelerator {
     /// step, this does nothing then, so a loop needs no conditions. Loss scaling is undone
     /// before, once, for every optimizer that trains one of the parameters.
     ///
+    /// Where a plan says how gradients are clipped, as DeepSpeed's do, this only answers the norm.
+    ///
     /// # Shapes
     /// - answer: `[]`
     ///
@@ -79,6 +82,21 @@ impl Accelerator {
     /// Also a norm that is not finite, where that is an error. With loss scaling such a norm is
     /// a part of normal life, as the step is left out then.
     pub fn clip_grad_norm_with(
+        &self,
+        parameters: impl ClippedParameters,
+        max_norm: f64,
+        options: ClipNorm,
+    ) -> Result<Option<Tensor>> {
+        let limit = match self.parallel_plan().map(|plan| plan.clipping) {
+            // Each step of an optimizer clips, or nothing does: only the norm is taken.
+            Some(Clipping::Norm(_) | Clipping::Never) => f64::INFINITY,
+            Some(Clipping::ByProgram) | None => max_norm,
+        };
+        self.clip_to(parameters, limit, options)
+    }
+
+    /// As [`clip_grad_norm_with`](Self::clip_grad_norm_with), whoever clips by the plan.
+    pub(super) fn clip_to(
         &self,
         parameters: impl ClippedParameters,
         max_norm: f64,

@@ -10,6 +10,7 @@ use crate::data::{
     PreparedIterableDataLoader, PreparedLoader, RngType, ShardOptions, SyncGlobal, generator_sync,
     synchronize_rng_states,
 };
+use crate::gradient_clipping::ClipNorm;
 use crate::nn::Module;
 use crate::optim::{
     AcceleratedOptimizer, AcceleratedScheduler, Adafactor, Adagrad, Adam, AdamW, AdamWScheduleFree,
@@ -127,7 +128,9 @@ fn stage_optimizer<O: Optimizer + 'static>(
             let accelerator = accelerator.clone();
             prepared.with_before_step(move |groups| {
                 let all: Vec<_> = groups.iter().collect();
-                accelerator.clip_grad_norm(&all, limit).map(drop)
+                accelerator
+                    .clip_to(&all, limit, ClipNorm::default())
+                    .map(drop)
             })
         }
         _ => prepared,

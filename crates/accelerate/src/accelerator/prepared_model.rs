@@ -8,12 +8,12 @@ use accelerate_torch::storage;
 use tch::Device;
 
 use super::Accelerator;
-use crate::Result;
 use crate::accumulation::{ModelGradients, Models};
 use crate::checkpoint::{LoadOptions, LoadReport, load_checkpoint_in_model, load_shards};
 use crate::nn::{HookId, Module};
 use crate::parallel::{DataParallel, ShardedModel, Strategy};
 use crate::registry::ModelHandle;
+use crate::{Error, Result};
 
 /// A model that is on its device and trains with all ranks.
 ///
@@ -51,6 +51,7 @@ impl<M: Module> PreparedModel<M> {
             prepared.gradients = ModelGradients::new(&prepared.model, Some(strategy));
             prepared.sharded = Some(sharded);
         } else if shared.state.process_group().is_some() && !alone {
+            check_copies(accelerator)?;
             let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients =
@@ -170,6 +171,21 @@ impl<M: Module> PreparedModel<M> {
         }
         self.model
     }
+}
+
+/// Whether the ranks are copies of each other, where nothing is in shards.
+fn check_copies(accelerator: &Accelerator) -> Result<()> {
+    let Some(mesh) = accelerator.parallel_plan().map(|plan| plan.mesh) else {
+        return Ok(());
+    };
+    if mesh.data_parallel() == mesh.world_size() {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        operation: "prepare",
+        expected: "ranks that only hold copies or shards of a model".to_owned(),
+        found: format!("a plan for {mesh}; layers and sequences are not cut by this version"),
+    })
 }
 
 /// Gives parameters on the meta device a place on `device`, but no memory yet: each rank will have

@@ -42,6 +42,19 @@ fn degrees_that_do_not_make_the_job_are_told_as_an_equation() {
 }
 
 #[test]
+fn layers_that_are_to_be_cut_are_no_copies_of_a_model() {
+    ranks(&[2], |rank| -> Result<()> {
+        let mesh = Mesh {
+            tensor: count(2),
+            ..Mesh::replicated(count(1))
+        };
+        let text = refused(rank, ParallelPlan::new(mesh, Sharded::Parameters));
+        assert!(text.contains("2 x tensor"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
 fn what_this_version_cannot_do_is_told_at_once() {
     ranks(&[2], |rank| -> Result<()> {
         let mut plan = plan(rank, Sharded::Parameters, by_class());

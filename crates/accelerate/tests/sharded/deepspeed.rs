@@ -412,3 +412,26 @@ fn auto_sizes_come_from_the_width_of_the_model() {
         Ok(())
     });
 }
+
+#[test]
+fn only_the_step_clips_where_the_config_says_how() {
+    ranks(&[1, 2], |rank| -> Result<()> {
+        for clipping in ["0.5", "0"] {
+            let part = format!(r#", "gradient_clipping": {clipping}"#);
+            let accelerator = accelerator(&[SIZE, &part])?;
+            let model = model(&Setup::default())?;
+            let optimizer = adamw(&model)?;
+            let (model, _optimizer) = accelerator.prepare((model, optimizer))?;
+            let _step = accelerator.accumulate(&model)?;
+            accelerator.backward(&loss(&model, &batch(0, rank))?)?;
+            let norm = || -> Result<f64> {
+                let norm = accelerator.clip_grad_norm(model.parameters(), 1e-3)?;
+                Ok(norm.map_or(0.0, |norm| norm.double_value(&[])))
+            };
+            let first = norm()?;
+            assert!(first > 1e-3, "{first}");
+            assert_eq!(norm()?, first);
+        }
+        Ok(())
+    });
+}

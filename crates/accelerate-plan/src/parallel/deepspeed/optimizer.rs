@@ -102,8 +102,8 @@ impl NamedOptimizer {
     /// The optimizer that a config names; [`None`] if it names none.
     ///
     /// # Errors
-    /// [`PlanError::Value`] for a parameter that the optimizer does not have, for `max_grad_norm`, and
-    /// for a one-bit optimizer with ZeRO.
+    /// [`PlanError::Value`] for a parameter that the optimizer does not have, for `max_grad_norm`,
+    /// `amsgrad` and `eps_inside_sqrt`, and for a one-bit optimizer with ZeRO.
     pub(super) fn of(document: &Document, stage: u64) -> Result<Option<Self>> {
         if !document.has("optimizer") {
             return Ok(None);
@@ -147,6 +147,7 @@ fn kind(document: &Document, name: &str) -> Result<OptimizerKind> {
                 "fused",
                 "set_grad_none",
             ])?;
+            params.off("amsgrad")?;
             OptimizerKind::Adam {
                 lr: params.number("lr", 1e-3)?,
                 betas: params.pair("betas", (0.9, 0.999))?,
@@ -158,6 +159,7 @@ fn kind(document: &Document, name: &str) -> Result<OptimizerKind> {
         }
         "adagrad" => {
             params.only(&["lr", "eps", "weight_decay", "amsgrad"])?;
+            params.off("amsgrad")?;
             OptimizerKind::Adagrad {
                 lr: params.number("lr", 1e-2)?,
                 eps: params.number("eps", 1e-10)?,
@@ -176,6 +178,8 @@ fn kind(document: &Document, name: &str) -> Result<OptimizerKind> {
                 "eps_inside_sqrt",
                 "amsgrad",
             ])?;
+            params.off("amsgrad")?;
+            params.off("eps_inside_sqrt")?;
             OptimizerKind::Lamb {
                 lr: params.number("lr", 1e-3)?,
                 betas: params.pair("betas", (0.9, 0.999))?,
@@ -206,6 +210,7 @@ fn kind(document: &Document, name: &str) -> Result<OptimizerKind> {
                 "bias_correction",
                 "amsgrad",
             ])?;
+            params.off("amsgrad")?;
             OptimizerKind::OneBitAdam {
                 lr: params.number("lr", 1e-3)?,
                 betas: params.pair("betas", (0.9, 0.999))?,
@@ -257,6 +262,16 @@ impl<'a> Params<'a> {
         let key = dotted(self.map, name);
         let found = self.document.read(&key, "`true` or `false`", flag)?;
         Ok(found.unwrap_or(otherwise))
+    }
+
+    /// Refuses what this library does not do, where it is asked for.
+    fn off(&self, name: &str) -> Result<()> {
+        match self.flag(name, false)? {
+            false => Ok(()),
+            true => Err(self
+                .document
+                .refuse(&dotted(self.map, name), "`false`: it is not done here")),
+        }
     }
 
     fn pair(&self, name: &str, otherwise: (f64, f64)) -> Result<(f64, f64)> {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use super::{
     BatchSizes, BatchTerm, DeepSpeedConfig, NamedOptimizer, NamedScheduler, OptimizerRole, Roles,
+    SchedulerRole,
     autos::{
         fill, fill_by_hidden_size, fill_constants, fill_optimizer, fill_scheduler, int, unless_open,
     },
@@ -71,7 +72,7 @@ impl DeepSpeedConfig {
     /// # Source
     /// `Accelerator._prepare_deepspeed`. Differs: all open keys are told at once; without any size the
     /// loaders' batch size counts; the warm-up ends at the learning rate of the config where it says
-    /// one.
+    /// one; a schedule that nothing stands for is not made, which a note says.
     pub fn prepare(&self, job: &JobFacts, facts: &PrepareFacts) -> Result<DeepSpeedJob> {
         let roles = Roles::decide(
             self.names_optimizer(),
@@ -105,6 +106,13 @@ impl DeepSpeedConfig {
                 batch.accumulation.value, batch.accumulation.origin
             ));
         }
+        let trains = roles.optimizer != OptimizerRole::Nobody;
+        if trains && roles.scheduler == SchedulerRole::Nobody && config.names_scheduler() {
+            plan.notes.push(
+                "`scheduler` has no effect: no `DummyScheduler` is prepared in its place"
+                    .to_owned(),
+            );
+        }
         Ok(DeepSpeedJob {
             plan,
             batch,
@@ -137,7 +145,7 @@ impl DeepSpeedConfig {
 }
 
 fn fill_batch(document: &mut Document, job: &JobFacts, facts: &PrepareFacts) -> Result<BatchSizes> {
-    let is_silent = !document.has(TRAIN) && !document.has(MICRO);
+    let is_silent = !document.has(MICRO) && (!document.has(TRAIN) || document.is_auto(TRAIN));
     if document.is_auto(MICRO) || is_silent {
         let (size, how) = of_loaders(job, facts)?;
         document.set(MICRO, int(size), Origin::Detected(how.to_owned()));

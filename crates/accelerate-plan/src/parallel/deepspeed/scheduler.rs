@@ -123,6 +123,10 @@ impl NamedScheduler {
         let Some(name) = document.text("scheduler.type")? else {
             return Err(document.refuse("scheduler.type", "the name of a schedule"));
         };
+        let begin = dotted(PARAMS, "last_batch_iteration");
+        if document.number(&begin, -1.0)? != -1.0 {
+            return Err(document.refuse(&begin, "-1: a schedule begins with its first step"));
+        }
         Ok(Some(Self {
             kind: kind(document, &name)?,
             name,

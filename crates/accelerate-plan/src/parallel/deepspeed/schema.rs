@@ -46,6 +46,15 @@ const fn unread(name: &'static str) -> Known {
     }
 }
 
+/// A key that is known, and changes nothing here.
+const fn idle(name: &'static str, shape: Shape) -> Known {
+    Known {
+        name,
+        shape,
+        is_unread: true,
+    }
+}
+
 use Shape::{Anything, Flag, Gone, Map, Number, OneOf, Text, Whole};
 
 const FLOATS: &[&str] = &["fp32", "fp16", "bf16", "bfp16"];
@@ -70,13 +79,13 @@ const CONFIG: &[Known] = &[
     read("zero_force_ds_cpu_optimizer", Flag),
     read("checkpoint", Map(CHECKPOINT)),
     read("steps_per_print", Number),
-    read("wall_clock_breakdown", Flag),
-    read("memory_breakdown", Flag),
-    read("dump_state", Flag),
-    read("sparse_gradients", Flag),
+    idle("wall_clock_breakdown", Flag),
+    idle("memory_breakdown", Flag),
+    idle("dump_state", Flag),
+    idle("sparse_gradients", Flag),
     read("disable_allgather", Flag),
-    read("seq_parallel_communication_data_type", OneOf(FLOATS)),
-    read("dataloader_drop_last", Flag),
+    idle("seq_parallel_communication_data_type", OneOf(FLOATS)),
+    idle("dataloader_drop_last", Flag),
     read("msamp", Map(MSAMP)),
     unread("activation_checkpointing"),
     unread("amp"),
@@ -120,7 +129,7 @@ const ZERO: &[Known] = &[
     read("allgather_bucket_size", Whole),
     read("overlap_comm", Flag),
     read("load_from_fp32_weights", Flag),
-    read("elastic_checkpoint", Flag),
+    idle("elastic_checkpoint", Flag),
     read("offload_param", Map(OFFLOAD_PARAM)),
     read("offload_optimizer", Map(OFFLOAD_OPTIMIZER)),
     read("sub_group_size", Whole),
@@ -137,7 +146,7 @@ const ZERO: &[Known] = &[
     read("round_robin_gradients", Flag),
     read("zero_hpz_partition_size", Whole),
     read("zero_quantized_weights", Flag),
-    read("zero_quantized_nontrainable_weights", Flag),
+    idle("zero_quantized_nontrainable_weights", Flag),
     read("zero_quantized_gradients", Flag),
     unread("zeropp_loco_param"),
     read("mics_shard_size", Number),
@@ -197,18 +206,18 @@ const FP16: &[Known] = &[
     read("hysteresis", Whole),
     read("consecutive_hysteresis", Flag),
     read("min_loss_scale", Number),
-    read("fp16_master_weights_and_grads", Flag),
+    idle("fp16_master_weights_and_grads", Flag),
 ];
 
 const BF16: &[Known] = &[
     read("enabled", Flag),
     read("immediate_grad_update", Flag),
-    read("check_grad_overflow", Flag),
+    idle("check_grad_overflow", Flag),
     unread("bf16_master_weights_and_grads"),
     unread("bf16_optimizer_states"),
 ];
 
-const DATA_TYPES: &[Known] = &[read("grad_accum_dtype", OneOf(FLOATS))];
+const DATA_TYPES: &[Known] = &[idle("grad_accum_dtype", OneOf(FLOATS))];
 
 const AIO: &[Known] = &[
     read("block_size", Whole),
@@ -222,8 +231,8 @@ const AIO: &[Known] = &[
 
 const CHECKPOINT: &[Known] = &[
     read("tag_validation", OneOf(&["Ignore", "Warn", "Fail"])),
-    read("load_universal", Flag),
-    read("use_node_local_storage", Flag),
+    idle("load_universal", Flag),
+    idle("use_node_local_storage", Flag),
     unread("parallel_write"),
     unread("writer"),
 ];

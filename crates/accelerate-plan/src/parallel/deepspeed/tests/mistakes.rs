@@ -308,10 +308,15 @@ fn stage_0_is_data_parallel_and_stage_1_sends_nothing_between_steps() {
 #[test]
 fn what_nothing_here_reads_is_told() {
     let text = r#"{"zero_optimization": {"stage": 1}, "flops_profiler": {"enabled": true},
-        "tensorboard": {"enabled": false}, "wandb": null}"#;
+        "tensorboard": {"enabled": false}, "wandb": null, "dump_state": false,
+        "data_types": {"grad_accum_dtype": "fp32"}, "checkpoint": {"load_universal": true}}"#;
     assert_eq!(
         resolved(text).notes(),
-        ["`flops_profiler` has no effect here"]
+        [
+            "`flops_profiler` has no effect here",
+            "`data_types.grad_accum_dtype` has no effect here",
+            "`checkpoint.load_universal` has no effect here",
+        ]
     );
 }
 

@@ -111,6 +111,14 @@ fn parameters_that_an_optimizer_does_not_have_are_refused() {
         error.to_string().contains("a list of two numbers"),
         "{error}"
     );
+    let params = r#"{"amsgrad": true}"#;
+    for name in ["Adam", "Adagrad", "Lamb"] {
+        let text = format!(r#"{{"type": "{name}", "params": {params}}}"#);
+        let error = optimizer(&text, 0).unwrap_err().to_string();
+        assert!(error.contains("`optimizer.params.amsgrad`"), "{error}");
+    }
+    let text = r#"{"type": "Adam", "params": {"amsgrad": false}}"#;
+    assert!(optimizer(text, 0).is_ok());
 }
 
 #[test]
@@ -199,6 +207,10 @@ fn schedules_refuse_what_they_do_not_have() {
             r#"{"type": "WarmupLR", "params": {"warmup_steps": 3}}"#,
             "expected `warmup_",
         ),
+        (
+            r#"{"type": "WarmupLR", "params": {"last_batch_iteration": 9}}"#,
+            "begins with its first step",
+        ),
     ] {
         let error = scheduler(text).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
@@ -269,6 +281,32 @@ fn roles_are_decided_by_config_and_program() {
             "{optimizer} {scheduler} {given:?} {schedule:?}"
         );
     }
+}
+
+#[test]
+fn a_schedule_that_nothing_stands_for_is_told() {
+    let text = r#"{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 4,
+        "scheduler": {"type": "WarmupLR"}}"#;
+    let notes = |facts: &PrepareFacts| {
+        let told = resolved(text).prepare(&job(2), facts).unwrap();
+        told.plan.notes
+    };
+    let found = notes(&own());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("`scheduler` has no effect"),
+        "{found:?}"
+    );
+    let evaluated = PrepareFacts {
+        optimizer: GivenOptimizer::Nothing,
+        ..own()
+    };
+    assert_eq!(notes(&evaluated), [] as [&str; 0]);
+    let with_it = PrepareFacts {
+        optimizer: GivenOptimizer::Real { lr: 1.0 },
+        ..facts()
+    };
+    assert_eq!(notes(&with_it), [] as [&str; 0]);
 }
 
 #[test]
