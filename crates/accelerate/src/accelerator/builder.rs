@@ -222,6 +222,7 @@ impl AcceleratorBuilder {
     ///
     /// A process by itself has no use for it and trains the whole model. If not set, it is the plan
     /// that the launcher's variables ask for: `accelerate launch --use_fsdp` or `--use_deepspeed`.
+    /// Where it says over how many batches gradients are accumulated, that counts.
     ///
     /// # Source
     /// `Accelerator(fsdp_plugin=..)` and `Accelerator(deepspeed_plugin=..)`, both of which are plans.
@@ -334,13 +335,11 @@ impl AcceleratorBuilder {
         precision: &Precision,
         deepspeed: Option<&DeepSpeed>,
     ) -> Result<Option<ParallelPlan>> {
-        if self.plan.is_some() {
-            return Ok(self.plan.clone());
-        }
-        let plan = match deepspeed {
+        let plan = match (&self.plan, deepspeed) {
+            (Some(plan), _) => plan.clone(),
             // What is left open is known when things are prepared.
-            Some(deepspeed) => deepspeed.preview()?,
-            None => {
+            (None, Some(deepspeed)) => deepspeed.preview()?,
+            (None, None) => {
                 let job = self.job(environment)?;
                 let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
                     return Ok(None);
