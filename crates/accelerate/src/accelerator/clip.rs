@@ -1,5 +1,6 @@
 use std::borrow::Borrow;
 
+use accelerate_plan::parallel::Clipping;
 use tch::Tensor;
 
 use super::Accelerator;
@@ -50,7 +51,9 @@ impl Accelerator {
     ///
     /// Answers the norm as it was, or none while gradients are accumulated: like an optimizer's
     /// step, this does nothing then, so a loop needs no conditions. Loss scaling is undone
-    /// before, once, for every optimizer that trains one of the parameters.
+    /// before, once, for every optimizer that trains one of the parameters. Where a plan says that
+    /// nothing is clipped, as a DeepSpeed config does with a `gradient_clipping` of 0, the norm is all
+    /// that comes of it.
     ///
     /// # Shapes
     /// - answer: `[]`
@@ -88,6 +91,10 @@ impl Accelerator {
             return Ok(None);
         };
         let sharded = self.shared.registry.sharded();
+        let plan = self.parallel_plan();
+        if plan.is_some_and(|plan| plan.clipping == Clipping::Never) {
+            return parallel::total_norm(&sharded, &tensors, options.norm_type).map(Some);
+        }
         gradient_clipping::clip_by(&tensors, max_norm, options, |order| {
             parallel::total_norm(&sharded, &tensors, order)
         })
@@ -117,6 +124,7 @@ impl Accelerator {
             return Ok(None);
         }
         let tensors = parameters.tensors();
+        self.rest()?;
         if let Some(scaler) = self.scaler() {
             scaler.unscale_of(Some(&tensors))?;
         }
