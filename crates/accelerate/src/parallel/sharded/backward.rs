@@ -17,7 +17,10 @@ impl Engine {
         if state.is_summoned {
             return Ok(());
         }
-        state.begin_backward()?;
+        // Through a model that is only evaluated, gradients just pass: nothing ends that.
+        if self.trains {
+            state.begin_backward()?;
+        }
         let own = unit_at(&mut state.units, unit)?;
         if !own.active.contains(&call) {
             own.active.push(call);

@@ -21,6 +21,8 @@ pub(super) const ROOT: usize = 0;
 pub(super) struct Engine {
     pub(super) groups: Groups,
     pub(super) timing: Timing,
+    /// Whether any parameter is trained.
+    pub(super) trains: bool,
     /// Whether backward passes reduce gradients.
     syncs: AtomicBool,
     state: Mutex<State>,
@@ -52,6 +54,7 @@ impl Engine {
         let engine = Arc::new(Self {
             groups,
             timing,
+            trains: units.iter().any(Unit::has_trained),
             syncs: AtomicBool::new(true),
             state: Mutex::new(State {
                 units,
