@@ -53,7 +53,8 @@ impl Accelerator {
     /// step, this does nothing then, so a loop needs no conditions. Loss scaling is undone
     /// before, once, for every optimizer that trains one of the parameters.
     ///
-    /// Where a plan says how gradients are clipped, as DeepSpeed's do, this only answers the norm.
+    /// Where a plan says how gradients are clipped, or that they are not, as DeepSpeed's do, this only
+    /// answers the norm.
     ///
     /// # Shapes
     /// - answer: `[]`
@@ -135,6 +136,7 @@ impl Accelerator {
             return Ok(None);
         }
         let tensors = parameters.tensors();
+        self.rest()?;
         if let Some(scaler) = self.scaler() {
             scaler.unscale_of(Some(&tensors))?;
         }

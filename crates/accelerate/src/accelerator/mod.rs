@@ -222,6 +222,12 @@ impl Accelerator {
             .filter(|plan| has_peers && plan.is_sharded())
     }
 
+    /// Lets every rank have no more than its part of models in shards, with the gradients of it.
+    fn rest(&self) -> Result<()> {
+        let sharded = self.shared.registry.sharded();
+        sharded.iter().try_for_each(|model| model.rest())
+    }
+
     /// Rank, world, device and process control.
     #[must_use]
     pub fn state(&self) -> &PartialState {

@@ -118,22 +118,29 @@ fn stage_optimizer<O: Optimizer + 'static>(
     optimizer: O,
     accelerator: &Accelerator,
 ) -> Result<AcceleratedOptimizer<O>> {
-    if accelerator.sharding().is_some() {
+    let is_sharded = accelerator.sharding().is_some();
+    if is_sharded {
         parallel::check_optimizer(&optimizer)?;
     }
     let state = accelerator.gradient_state().clone();
     let prepared = AcceleratedOptimizer::new(optimizer, state).with_scaler(accelerator.scaler());
-    let prepared = match accelerator.parallel_plan().map(|plan| plan.clipping) {
-        Some(Clipping::Norm(limit)) => {
+    let limit = match accelerator.parallel_plan().map(|plan| plan.clipping) {
+        Some(Clipping::Norm(limit)) => Some(limit),
+        _ => None,
+    };
+    let prepared = match is_sharded || limit.is_some() {
+        true => {
             let accelerator = accelerator.clone();
             prepared.with_before_step(move |groups| {
+                accelerator.rest()?;
+                let Some(limit) = limit else { return Ok(()) };
                 let all: Vec<_> = groups.iter().collect();
                 accelerator
                     .clip_to(&all, limit, ClipNorm::default())
                     .map(drop)
             })
         }
-        _ => prepared,
+        false => prepared,
     };
     accelerator
         .shared

@@ -41,10 +41,14 @@ impl<M: Module> PreparedModel<M> {
         if let Some(plan) = accelerator.sharding() {
             let sharded = ShardedModel::new(&prepared.model, &shared.state, plan)?;
             if let Some(scaler) = accelerator.scaler() {
-                let shards = Rc::downgrade(&sharded);
-                scaler.share_by(move |found| match shards.upgrade() {
-                    Some(shards) => shards.share_overflow(found),
-                    None => Ok(()),
+                // Any model in shards knows the ranks; this one may go before others do.
+                let shared = Rc::downgrade(shared);
+                scaler.share_by(move |found| {
+                    let models = shared.upgrade().map(|shared| shared.registry.sharded());
+                    match models.as_deref() {
+                        Some([shards, ..]) => shards.share_overflow(found),
+                        _ => Ok(()),
+                    }
                 });
             }
             let strategy = Strategy::Sharded(Rc::clone(&sharded));

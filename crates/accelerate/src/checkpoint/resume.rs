@@ -134,6 +134,9 @@ impl TrainingState<'_> {
     fn load_from(&self, found: &Found) -> Result<Vec<String>> {
         let folder = &found.path;
         let models = self.registry.models.alive();
+        for sharded in self.registry.sharded() {
+            sharded.rest()?;
+        }
         let mut loading = LoadingState {
             input_dir: folder,
             models: models

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use accelerate_formats::{Dict, Value};
 
-use super::agreement::Agreement;
+use super::agreement::{Agreement, together};
 use super::background::BackgroundSaves;
 use super::distributed;
 use super::distributed_optimizer::save_optimizer;
@@ -68,15 +68,19 @@ impl TrainingState<'_> {
         let mut files = Vec::new();
         let (folder, main) = (placing.folder(), placing.is_main());
         let models = self.registry.models.alive();
+        let mut whole = Vec::new();
         for (index, weights) in self.weights(&folder, main)? {
             match models.get(index).filter(|model| self.writes_shards(model)) {
                 Some(model) => self.write_shards(&folder, index, model)?,
-                None if main => files.push(model_file(index, weights, options)?),
-                None => {}
+                None => whole.push((index, weights)),
             }
         }
+        // What one rank does alone, and may fail at, comes behind what ranks do together.
         let optimizers = self.optimizers(&folder, main)?;
         if main {
+            for (index, weights) in whole {
+                files.push(model_file(index, weights, options)?);
+            }
             self.plan_states(optimizers, &mut files)?;
             self.plan_custom(&mut files)?;
             self.plan_gradient_order(&mut files)?;
@@ -132,7 +136,12 @@ impl TrainingState<'_> {
                 },
             });
         }
-        self.hooks.saving(&mut saving)?;
+        let said = self.hooks.saving(&mut saving);
+        match self.registry.sharded().is_empty() {
+            true => said?,
+            // Ranks go on together: the state of optimizers is in shards too.
+            false => together(self.state, said)?,
+        }
         let left = saving.models.into_iter();
         Ok(left.map(|model| (model.index, model.weights)).collect())
     }

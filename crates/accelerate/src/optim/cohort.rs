@@ -1,7 +1,7 @@
 use accelerate_torch::autograd;
 use tch::{Device, Kind, Tensor};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Parameters of one group with gradients, which one kernel call updates
 /// together because they have one device and one kind.
@@ -44,6 +44,7 @@ impl<L> Cohorts<L> {
             .iter()
             .map(autograd::grad)
             .collect::<Result<Vec<_>, _>>()?;
+        check_lengths(parameters, &gradients)?;
         let same = self.present.len() == gradients.len()
             && self
                 .present
@@ -94,6 +95,25 @@ impl<L> Cohorts<L> {
         self.cohorts.clear();
         self.present.clear();
     }
+}
+
+/// Kernels go over parameters and gradients by one length.
+fn check_lengths(parameters: &[Tensor], gradients: &[Option<Tensor>]) -> Result<()> {
+    for (parameter, gradient) in parameters.iter().zip(gradients) {
+        let Some(gradient) = gradient else { continue };
+        if gradient.numel() != parameter.numel() {
+            return Err(Error::Argument {
+                operation: "optimizer step",
+                expected: format!("a gradient of shape {:?}", parameter.size()),
+                found: format!(
+                    "one of shape {:?}; of a model in shards, gradients come from \
+                     `Accelerator::backward` and are complete where they are synchronised",
+                    gradient.size()
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The places of parameters with gradients, one list per device, kind and `apart`.

@@ -1,10 +1,10 @@
 //! Looking at a model in shards: evaluation, whole parameters, weights by name.
 
 use accelerate::checkpoint::{LoadOptions, SaveModelOptions, save_model};
-use accelerate::nn::{Module, init_empty_weights};
+use accelerate::nn::{Forward, Module, init_empty_weights};
 use accelerate::optim::Optimizer;
 use accelerate::{Accelerator, Error, PreparedModel, Result};
-use accelerate_plan::parallel::{Sharded, WrapPolicy};
+use accelerate_plan::parallel::{NoSync, Sharded, WrapPolicy};
 use accelerate_testkit::{Rank, ranks};
 use accelerate_torch::autograd;
 use tch::{Kind, Tensor};
@@ -157,6 +157,91 @@ fn gradients_stay_where_parameters_are_looked_at() {
             job.weights()
         };
         assert_eq!(train(false)?, train(true)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn gradients_may_be_dropped_between_a_forward_pass_and_its_backward_pass() {
+    ranks(&[2], |rank| -> Result<()> {
+        let train = |setup: &Setup, looks: bool| -> Result<Weights> {
+            let mut job = Job::new(rank, setup)?;
+            for step in 0..3 {
+                let value = loss(&job.model, &batch(step, rank))?;
+                job.optimizer.zero_grad()?;
+                job.accelerator.backward(&value)?;
+                if looks {
+                    // With a graph, from which nothing comes.
+                    let _value = loss(&job.model, &batch(50, rank))?;
+                }
+                job.optimizer.step()?;
+            }
+            job.weights()
+        };
+        let setup = Setup::default();
+        let whole = train(&setup, false)?;
+        for sharded in STAGES {
+            let by_plan = setup.by(plan(rank, sharded, by_class()));
+            assert_eq!(whole, train(&by_plan, false)?, "{sharded:?}");
+            assert_eq!(whole, train(&by_plan, true)?, "{sharded:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_backward_pass_that_failed() {
+    ranks(&[2], |rank| -> Result<()> {
+        let train = |fails: bool| -> Result<Weights> {
+            let setup = Setup::default().by(plan(rank, Sharded::Parameters, by_class()));
+            let mut job = Job::new(rank, &setup)?;
+            if fails {
+                let mut is_first = true;
+                // It is the last to get its gradient.
+                let embedding = job.model.embedding.weight.tensor();
+                let fail = move |_: &Tensor| match std::mem::take(&mut is_first) {
+                    true => Err("not today".into()),
+                    false => Ok(()),
+                };
+                let _stays = autograd::on_gradient_accumulated(embedding, fail)?;
+                let value = loss(&job.model, &batch(9, rank))?;
+                assert!(job.accelerator.backward(&value).is_err());
+                job.optimizer.zero_grad()?;
+            }
+            for step in 0..2 {
+                let value = loss(&job.model, &batch(step, rank))?;
+                job.accelerator.backward(&value)?;
+                job.step()?;
+            }
+            job.weights()
+        };
+        assert_eq!(train(false)?, train(true)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn units_that_the_last_pass_does_not_use_keep_their_gradients() {
+    ranks(&[2], |rank| -> Result<()> {
+        let norm = |no_sync: NoSync| -> Result<f64> {
+            let mut plan = plan(rank, Sharded::Parameters, by_class());
+            plan.reduction.no_sync = no_sync;
+            let mut job = Job::new(rank, &Setup::default().by(plan))?;
+            let local = job.accelerator.no_sync(&job.model);
+            let value = loss(&job.model, &batch(0, rank))?;
+            job.accelerator.backward(&value)?;
+            drop(local);
+            let input = Tensor::f_ones([2, 32], (Kind::Float, tch::Device::Cpu))?;
+            let part = job.model.blocks[0].call(input)?.f_sum(Kind::Float)?;
+            job.accelerator.backward(&part)?;
+            let norm = job
+                .accelerator
+                .clip_grad_norm(job.model.parameters(), 1e9)?;
+            job.step()?;
+            Ok(norm.unwrap().double_value(&[]))
+        };
+        let (whole, shards) = (norm(NoSync::Whole)?, norm(NoSync::Shards)?);
+        assert!((whole / shards - 1.0).abs() < 1e-5, "{whole}, not {shards}");
         Ok(())
     });
 }

@@ -3,7 +3,7 @@
 use accelerate::Result;
 use accelerate::nn::Module;
 use accelerate::precision::MixedPrecision;
-use accelerate_plan::parallel::{Cast, FloatType, ParallelPlan, Sharded};
+use accelerate_plan::parallel::{Cast, FloatType, NoSync, ParallelPlan, Sharded};
 use accelerate_testkit::{Rank, ranks};
 use tch::Kind;
 
@@ -60,6 +60,36 @@ fn it_trains_as_autocast_does_but_for_rounded_sums() {
             // Not the same: 16 bits are what is sent.
             assert_ne!(whole.losses, found.losses);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_unit_that_is_used_twice_stays_until_both_backward_passes_are_over() {
+    // Of parameters that change their type each use has a gradient of its own.
+    ranks(&[2], |rank| -> Result<()> {
+        let norm = |no_sync: NoSync| -> Result<f64> {
+            let mut plan = bf16(rank, Sharded::Parameters);
+            plan.reduction.no_sync = no_sync;
+            let setup = Setup {
+                precision: MixedPrecision::Bf16,
+                ..Setup::default()
+            };
+            let job = Job::new(rank, &setup.by(plan))?;
+            let local = job.accelerator.no_sync(&job.model);
+            let first = loss(&job.model, &batch(0, rank))?;
+            let second = loss(&job.model, &batch(1, rank))?;
+            job.accelerator.backward(&first.f_add(&second)?)?;
+            drop(local);
+            let third = loss(&job.model, &batch(2, rank))?;
+            job.accelerator.backward(&third)?;
+            let norm = job
+                .accelerator
+                .clip_grad_norm(job.model.parameters(), 1e9)?;
+            Ok(norm.unwrap().double_value(&[]))
+        };
+        let (whole, shards) = (norm(NoSync::Whole)?, norm(NoSync::Shards)?);
+        assert!((whole / shards - 1.0).abs() < 0.02, "{whole}, not {shards}");
         Ok(())
     });
 }

@@ -3,7 +3,9 @@
 use accelerate_plan::settings::BackwardPrefetch;
 
 use super::engine::{Engine, ROOT, State};
+use super::flat::Flat;
 use super::groups::Groups;
+use super::pool::Pool;
 use super::unit::{Unit, unit_at};
 use crate::Result;
 
@@ -15,12 +17,18 @@ impl Engine {
         if state.is_summoned {
             return Ok(());
         }
-        state.begin_backward();
+        // Through a model that is only evaluated, gradients just pass: nothing ends that.
+        if self.trains {
+            state.begin_backward()?;
+        }
         let own = unit_at(&mut state.units, unit)?;
         if !own.active.contains(&call) {
             own.active.push(call);
         }
         state.gather(unit, &self.groups)?;
+        for flat in &mut unit_at(&mut state.units, unit)?.flats {
+            flat.begin_gradients()?;
+        }
         if self.timing.prefetch_backward == BackwardPrefetch::BackwardPre {
             state.prefetch_backward(unit, &self.groups)?;
         }
@@ -49,7 +57,7 @@ impl Engine {
         if state.is_summoned {
             return Ok(());
         }
-        state.begin_backward();
+        state.begin_backward()?;
         state.finish_what_is_reduced(&self.groups)?;
         let own = unit_at(&mut state.units, unit)?;
         let gradients = own
@@ -102,12 +110,18 @@ impl Engine {
 
     /// The backward pass failed: nothing of it is waited for any more.
     pub(super) fn abandon_backward(&self) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         state.queue.clear();
         state.reducing.clear();
         state.ran.clear();
         state.in_backward = false;
-        state.units.iter_mut().for_each(Unit::forget_pass);
+        let State { units, pool, .. } = state;
+        for unit in units {
+            if let Err(error) = unit.abandon_pass(pool) {
+                tracing::debug!(%error, "a unit is not in shards after a failed backward pass");
+            }
+        }
     }
 }
 
@@ -124,6 +138,12 @@ impl Unit {
         }
     }
 
+    fn abandon_pass(&mut self, pool: &mut Pool) -> Result<()> {
+        self.forget_pass();
+        let mut flats = self.flats.iter_mut();
+        flats.try_for_each(|flat| flat.abandon(pool))
+    }
+
     fn end_pass(&mut self) -> Result<()> {
         self.forget_pass();
         for flat in &mut self.flats {
@@ -136,12 +156,15 @@ impl Unit {
 }
 
 impl State {
-    fn begin_backward(&mut self) {
-        if !self.in_backward {
-            self.in_backward = true;
-            // What was used first has its gradients last.
-            self.queue = self.ran.iter().rev().copied().collect();
+    fn begin_backward(&mut self) -> Result<()> {
+        if self.in_backward {
+            return Ok(());
         }
+        self.in_backward = true;
+        // What was used first has its gradients last.
+        self.queue = self.ran.iter().rev().copied().collect();
+        let mut flats = self.units.iter_mut().flat_map(|unit| &mut unit.flats);
+        flats.try_for_each(Flat::begin_gradients)
     }
 
     /// Begins to gather the unit whose backward pass comes after that of `unit`.
@@ -180,16 +203,18 @@ impl State {
         Ok(())
     }
 
-    /// Reduces the units whose turn did not come, and those that got gradients behind theirs.
+    /// Reduces the units whose turn did not come, those that got gradients behind theirs, and those
+    /// that keep gradients of passes which did not synchronise, and were not used in this one.
     fn reduce_rest(&mut self, groups: &Groups) -> Result<()> {
         while let Some(unit) = self.queue.pop_front() {
             self.reduce(unit, groups)?;
         }
         self.finish_reductions(groups)?;
         for unit in 0..self.units.len() {
-            let own = unit_at(&mut self.units, unit)?.flats.iter();
-            let mut trained = own.filter_map(|flat| flat.gradients.as_ref());
-            if trained.any(|gradients| gradients.has_any()) {
+            let own = unit_at(&mut self.units, unit)?;
+            if own.has_whole_gradients()? {
+                let mut flats = own.flats.iter_mut();
+                flats.try_for_each(Flat::hide_gradients)?;
                 self.reduce(unit, groups)?;
             }
         }

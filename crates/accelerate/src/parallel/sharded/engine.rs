@@ -21,6 +21,8 @@ pub(super) const ROOT: usize = 0;
 pub(super) struct Engine {
     pub(super) groups: Groups,
     pub(super) timing: Timing,
+    /// Whether any parameter is trained.
+    pub(super) trains: bool,
     /// Whether backward passes reduce gradients.
     syncs: AtomicBool,
     state: Mutex<State>,
@@ -52,6 +54,7 @@ impl Engine {
         let engine = Arc::new(Self {
             groups,
             timing,
+            trains: units.iter().any(Unit::has_trained),
             syncs: AtomicBool::new(true),
             state: Mutex::new(State {
                 units,
@@ -177,6 +180,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Drops what forward passes left whole, outside of backward passes.
+    pub(super) fn rest(&self) -> Result<()> {
+        let mut state = self.lock();
+        match state.is_summoned || state.in_backward {
+            true => Ok(()),
+            false => state.release_all(),
+        }
+    }
+
     /// The calls of these units hold frozen parameters, whose backward pass nothing else ends.
     pub(super) fn has_frozen(&self, unit: usize) -> bool {
         self.lock().units.get(unit).is_some_and(Unit::has_frozen)
@@ -186,9 +198,7 @@ impl Engine {
 impl State {
     /// A forward pass of the whole model begins from shards, which an optimizer may have changed.
     fn begin_forward(&mut self) -> Result<()> {
-        for unit in ROOT..self.units.len() {
-            self.release(unit)?;
-        }
+        self.release_all()?;
         self.order.begin();
         Ok(())
     }

@@ -185,8 +185,9 @@ impl Flat {
         }
     }
 
+    /// Lets a whole parameter keep the gradient of its slice, if there is one: until a backward pass
+    /// begins, it may be dropped.
     fn show_whole(&mut self) -> Result<()> {
-        self.hide_gradients()?;
         for member in &self.members {
             storage::alias(&member.parameter, &member.view)?;
         }
@@ -202,7 +203,36 @@ impl Flat {
         Ok(())
     }
 
-    fn hide_gradients(&mut self) -> Result<()> {
+    /// Takes the gradients of slices from whole parameters, to which a backward pass is about to give
+    /// whole ones.
+    pub(super) fn begin_gradients(&mut self) -> Result<()> {
+        match self.presence {
+            Presence::Whole => self.hide_gradients(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves a backward pass that failed: parameters look at their slices again, with the gradients
+    /// of these, so that nothing of the pass is left once gradients are dropped.
+    pub(super) fn abandon(&mut self, pool: &mut Pool) -> Result<()> {
+        if matches!(self.presence, Presence::Whole) {
+            self.release(pool)?;
+        }
+        match &mut self.gradients {
+            Some(gradients) => gradients.show(&self.members),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether parameters have whole gradients that are still to be added up over ranks.
+    pub(super) fn has_whole_gradients(&self) -> Result<bool> {
+        match &self.gradients {
+            Some(gradients) => gradients.has_whole(&self.members),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn hide_gradients(&mut self) -> Result<()> {
         match &mut self.gradients {
             Some(gradients) => gradients.hide(&self.members),
             None => Ok(()),

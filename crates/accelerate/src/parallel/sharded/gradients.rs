@@ -32,7 +32,8 @@ pub(super) struct Gradients {
     divisors: Divisors,
     /// Whether `shard` holds gradients that count; what parameters show overrules it.
     is_valid: bool,
-    /// Whether parameters look at their slices and show the gradients of these.
+    /// Whether parameters show the gradients of their slices: also while they are whole, until a
+    /// backward pass begins.
     is_shown: bool,
     /// Whether parameters have whole gradients of this rank alone.
     is_accumulating: bool,
@@ -85,8 +86,14 @@ impl Gradients {
     }
 
     /// Notes that a parameter has its gradient; whether all have theirs.
+    ///
+    /// One that comes again in the same pass belongs to another use of the unit, whose backward pass
+    /// is under way: then all are waited for once more.
     pub(super) fn arrive(&mut self, index: usize) -> bool {
         self.is_accumulating = true;
+        if self.arrived.get(index) == Some(&true) {
+            self.arrived.fill(false);
+        }
         if let Some(arrived) = self.arrived.get_mut(index) {
             *arrived = true;
         }
@@ -101,12 +108,28 @@ impl Gradients {
         self.arrived.contains(&true)
     }
 
+    /// Whether parameters have whole gradients of this rank, of this backward pass or of one before.
+    pub(super) fn has_whole(&self, members: &[Member]) -> Result<bool> {
+        if self.has_any() {
+            return Ok(true);
+        }
+        if !self.is_accumulating {
+            return Ok(false);
+        }
+        for member in members {
+            if autograd::grad(&member.parameter)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Forgets what arrived: the backward pass is over.
     pub(super) fn end_pass(&mut self) {
         self.arrived.fill(false);
     }
 
-    /// Takes the shard's gradients from the parameters, which are about to become whole.
+    /// Takes the shard's gradients from the parameters, which are about to get whole ones.
     ///
     /// Where an optimizer dropped some of them, these begin at zero again; where somebody put others
     /// in their place, those count.
@@ -175,6 +198,10 @@ impl Gradients {
         groups: &Groups,
         pool: &mut Pool,
     ) -> Result<()> {
+        if let Some(left) = self.reduction.take() {
+            // Of a backward pass that failed: it may still write where this one is to begin.
+            left.wait()?;
+        }
         let kind = self.whole.f_kind()?;
         pool.fill(&self.whole, bytes(self.whole.numel(), kind))?;
         tch::no_grad(|| self.pack(members))?;

@@ -169,6 +169,12 @@ impl ShardedModel {
         self.engine.lock().is_empty = false;
     }
 
+    /// Leaves nothing but shards, with their gradients, as an optimizer has to find them: a forward
+    /// pass that no backward pass followed may have left units whole.
+    pub(crate) fn rest(&self) -> Result<()> {
+        self.engine.rest()
+    }
+
     pub(crate) fn finish_backward(&self) -> Result<()> {
         self.engine.finish_backward()
     }

@@ -41,8 +41,14 @@ pub(crate) fn total_norm(
         .iter()
         .map(Tensor::shallow_clone)
         .partition(|parameter| sharded.contains(&storage::identity(parameter)));
+    // A rank may have nothing of them; its answer is of the others' type and place all the same.
+    let like = parameters.first().map(|one| (one.device(), one.f_kind()));
     let (parts, whole) = (local_norm(&parts, order)?, local_norm(&whole, order)?);
-    let kind = parts.f_kind()?;
+    let (device, kind) = match like {
+        Some((device, kind)) => (device, kind?),
+        None => (parts.device(), parts.f_kind()?),
+    };
+    let (parts, whole) = (parts.f_to_device(device)?, whole.f_to_device(device)?);
     let site = Site::Model(first.class);
     let norm = first.state.counted("gradient norm", site, |_| {
         tch::no_grad(|| joined(first, &parts, &whole, order))

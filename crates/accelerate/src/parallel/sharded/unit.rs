@@ -35,6 +35,16 @@ impl Unit {
         trained.all(|gradients| gradients.are_complete())
     }
 
+    /// Whether a trained parameter has a whole gradient that is still to be added up over ranks.
+    pub(super) fn has_whole_gradients(&self) -> Result<bool> {
+        for flat in &self.flats {
+            if flat.has_whole_gradients()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) fn has_trained(&self) -> bool {
         self.flats.iter().any(|flat| flat.gradients.is_some())
     }

@@ -210,7 +210,7 @@ impl State {
         self.units.iter_mut().flat_map(|unit| &mut unit.flats)
     }
 
-    fn release_all(&mut self) -> Result<()> {
+    pub(super) fn release_all(&mut self) -> Result<()> {
         for unit in ROOT..self.units.len() {
             self.release(unit)?;
         }
