@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::{env, thread};
 
 use crate::check;
 use crate::failure::Failure;
@@ -12,6 +13,9 @@ use crate::workspace::Workspace;
 /// One build for all crates: choosing packages would build shared dependencies again.
 const TESTS: [&str; 2] = ["test", "--workspace"];
 
+/// How many tests run at once: most of them wait for processes, so twice as many as there are cores.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// Sets up, checks, builds and tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     setup::run(workspace)?;
@@ -20,7 +24,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
         "build with lints",
         linted(workspace).args(TESTS).args(["--quiet", "--no-run"]),
     )?;
-    step::command("tests", linted(workspace).args(TESTS))?;
+    let mut tests = linted(workspace);
+    if let Some(cores) = thread::available_parallelism()
+        .ok()
+        .filter(|_| env::var_os(THREADS).is_none())
+    {
+        tests.env(THREADS, (2 * cores.get()).to_string());
+    }
+    step::command("tests", tests.args(TESTS))?;
     check::documentation(workspace)?;
     println!("all passed");
     Ok(())
