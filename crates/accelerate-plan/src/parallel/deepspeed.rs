@@ -14,6 +14,7 @@ mod config;
 mod document;
 mod fill;
 mod optimizer;
+mod params;
 mod plugins;
 mod prepare;
 mod python;

@@ -2,12 +2,9 @@
 
 use indexmap::IndexMap;
 
-use super::document::{Document, dotted, flag, is_auto, number};
-use crate::{
-    config::{Value, nearest},
-    parallel::PlanError,
-    settings::Origin,
-};
+use super::document::{Document, dotted};
+use super::params::Params;
+use crate::{config::Value, parallel::PlanError, settings::Origin};
 
 type Result<T> = std::result::Result<T, PlanError>;
 
@@ -90,8 +87,39 @@ pub enum OptimizerKind {
         /// Steps of the warm-up.
         freeze_step: u64,
     },
-    /// One of PyTorch's, or one that DeepSpeed has and this library may have, with its parameters as
-    /// they stand.
+    /// PyTorch's SGD.
+    Sgd {
+        /// Learning rate.
+        lr: f64,
+        /// How much of the last update is in the next one.
+        momentum: f64,
+        /// How much less of the gradient.
+        dampening: f64,
+        /// Weight decay.
+        weight_decay: f64,
+        /// Whether the momentum is Nesterov's.
+        nesterov: bool,
+        /// Whether the loss is to grow.
+        maximize: bool,
+    },
+    /// PyTorch's RMSprop.
+    RmsProp {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the average of squares.
+        alpha: f64,
+        /// What keeps the division from zero.
+        eps: f64,
+        /// Weight decay.
+        weight_decay: f64,
+        /// How much of the last update is in the next one.
+        momentum: f64,
+        /// Whether gradients are measured from their average.
+        centered: bool,
+        /// Whether the loss is to grow.
+        maximize: bool,
+    },
+    /// Another one of PyTorch's or of DeepSpeed's, with its parameters as they stand.
     Other {
         /// Parameters by name.
         params: IndexMap<String, Value>,
@@ -219,82 +247,54 @@ fn kind(document: &Document, name: &str) -> Result<OptimizerKind> {
                 freeze_step: document.whole(&dotted(PARAMS, "freeze_step"), 100_000)?,
             }
         }
-        _ => OptimizerKind::Other {
-            params: params.all(),
+        // By PyTorch's name, case and all.
+        _ => match name {
+            "SGD" => sgd(&params)?,
+            "RMSprop" => rms_prop(&params)?,
+            _ => OptimizerKind::Other {
+                params: params.all(),
+            },
         },
     };
     Ok(kind)
 }
 
-/// The parameters of an optimizer or a schedule.
-pub(super) struct Params<'a> {
-    document: &'a Document,
-    map: &'static str,
+fn sgd(params: &Params<'_>) -> Result<OptimizerKind> {
+    params.only(&[
+        "lr",
+        "momentum",
+        "dampening",
+        "weight_decay",
+        "nesterov",
+        "maximize",
+    ])?;
+    Ok(OptimizerKind::Sgd {
+        lr: params.number("lr", 1e-3)?,
+        momentum: params.number("momentum", 0.0)?,
+        dampening: params.number("dampening", 0.0)?,
+        weight_decay: params.number("weight_decay", 0.0)?,
+        nesterov: params.flag("nesterov", false)?,
+        maximize: params.flag("maximize", false)?,
+    })
 }
 
-impl<'a> Params<'a> {
-    pub(super) const fn new(document: &'a Document, map: &'static str) -> Self {
-        Self { document, map }
-    }
-
-    /// Refuses parameters with other names than these.
-    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
-        let keys = self.document.keys(self.map);
-        let Some(unknown) = keys.iter().find(|key| !known.contains(&key.as_str())) else {
-            return Ok(());
-        };
-        let alike = nearest(unknown, known.iter().copied());
-        let expected = match alike {
-            Some(alike) => format!(
-                "`{alike}`, or another parameter of it: `{}`",
-                known.join("`, `")
-            ),
-            None => format!("a parameter of it: `{}`", known.join("`, `")),
-        };
-        Err(self.document.refuse(&dotted(self.map, unknown), expected))
-    }
-
-    pub(super) fn number(&self, name: &str, otherwise: f64) -> Result<f64> {
-        self.document.number(&dotted(self.map, name), otherwise)
-    }
-
-    pub(super) fn flag(&self, name: &str, otherwise: bool) -> Result<bool> {
-        let key = dotted(self.map, name);
-        let found = self.document.read(&key, "`true` or `false`", flag)?;
-        Ok(found.unwrap_or(otherwise))
-    }
-
-    /// Refuses what this library does not do, where it is asked for.
-    fn off(&self, name: &str) -> Result<()> {
-        match self.flag(name, false)? {
-            false => Ok(()),
-            true => Err(self
-                .document
-                .refuse(&dotted(self.map, name), "`false`: it is not done here")),
-        }
-    }
-
-    fn pair(&self, name: &str, otherwise: (f64, f64)) -> Result<(f64, f64)> {
-        let key = dotted(self.map, name);
-        let found = self
-            .document
-            .read(&key, "a list of two numbers", |value| match value {
-                Value::List(items) => match items.as_slice() {
-                    [first, second] => Some((number(first)?, number(second)?)),
-                    _ => None,
-                },
-                _ => None,
-            })?;
-        Ok(found.unwrap_or(otherwise))
-    }
-
-    /// Everything as it stands, but for what nobody said.
-    pub(super) fn all(&self) -> IndexMap<String, Value> {
-        let keys = self.document.keys(self.map).into_iter();
-        keys.filter_map(|key| {
-            let value = self.document.get(&dotted(self.map, &key))?;
-            (!is_auto(value)).then(|| (key, value.clone()))
-        })
-        .collect()
-    }
+fn rms_prop(params: &Params<'_>) -> Result<OptimizerKind> {
+    params.only(&[
+        "lr",
+        "alpha",
+        "eps",
+        "weight_decay",
+        "momentum",
+        "centered",
+        "maximize",
+    ])?;
+    Ok(OptimizerKind::RmsProp {
+        lr: params.number("lr", 1e-2)?,
+        alpha: params.number("alpha", 0.99)?,
+        eps: params.number("eps", 1e-8)?,
+        weight_decay: params.number("weight_decay", 0.0)?,
+        momentum: params.number("momentum", 0.0)?,
+        centered: params.flag("centered", false)?,
+        maximize: params.flag("maximize", false)?,
+    })
 }

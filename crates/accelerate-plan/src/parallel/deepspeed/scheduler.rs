@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::{
     document::{Document, dotted},
-    optimizer::Params,
+    params::Params,
 };
 use crate::{config::Value, parallel::PlanError, settings::Origin};
 

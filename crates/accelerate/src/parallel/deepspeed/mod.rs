@@ -5,11 +5,11 @@
 //! | `together` | what is prepared together, from which `auto` values come |
 //! | `session` | the config of a job, and what became of it |
 //! | `named_optimizer`, `named_schedule` | an optimizer or a schedule by the config's name for it |
-//! | `params` | parameters of one that stands in the config as PyTorch knows it |
+//! | `refused` | the error for a value that this library cannot obey |
 
 mod named_optimizer;
 mod named_schedule;
-mod params;
+mod refused;
 mod session;
 mod together;
 

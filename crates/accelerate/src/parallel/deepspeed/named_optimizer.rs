@@ -1,8 +1,6 @@
-use accelerate_plan::config::Value;
 use accelerate_plan::parallel::deepspeed::{NamedOptimizer, OptimizerKind};
-use indexmap::IndexMap;
 
-use super::params::{Params, refused};
+use super::refused::refused;
 use crate::Result;
 use crate::optim::{
     Adagrad, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, Lamb, LambConfig, Optimizer,
@@ -91,8 +89,47 @@ pub(super) fn build(named: &NamedOptimizer, groups: Vec<ParamGroup>) -> Result<B
                 },
             )?)
         }
-        OptimizerKind::Other { ref params } => other(named, params, groups)?,
-        OptimizerKind::Lion { .. } | OptimizerKind::OneBitAdam { .. } => {
+        OptimizerKind::Sgd {
+            lr,
+            momentum,
+            dampening,
+            weight_decay,
+            nesterov,
+            maximize,
+        } => Box::new(Sgd::new(
+            groups,
+            SgdConfig {
+                lr,
+                momentum,
+                dampening,
+                weight_decay,
+                nesterov,
+                maximize,
+            },
+        )?),
+        OptimizerKind::RmsProp {
+            lr,
+            alpha,
+            eps,
+            weight_decay,
+            momentum,
+            centered,
+            maximize,
+        } => Box::new(RmsProp::new(
+            groups,
+            RmsPropConfig {
+                lr,
+                alpha,
+                eps,
+                weight_decay,
+                momentum,
+                centered,
+                maximize,
+            },
+        )?),
+        OptimizerKind::Lion { .. }
+        | OptimizerKind::OneBitAdam { .. }
+        | OptimizerKind::Other { .. } => {
             return Err(unknown(named));
         }
     })
@@ -109,65 +146,6 @@ fn corrected(named: &NamedOptimizer, is_corrected: bool) -> Result<()> {
             &named.origin,
         )),
     }
-}
-
-/// One that DeepSpeed takes from PyTorch by PyTorch's name, case and all.
-fn other(
-    named: &NamedOptimizer,
-    values: &IndexMap<String, Value>,
-    groups: Vec<ParamGroup>,
-) -> Result<Box<dyn Optimizer>> {
-    let params = Params {
-        values,
-        map: "optimizer.params",
-        origin: &named.origin,
-    };
-    Ok(match named.name.as_str() {
-        "SGD" => Box::new(Sgd::new(groups, sgd(&params)?)?),
-        "RMSprop" => Box::new(RmsProp::new(groups, rms_prop(&params)?)?),
-        _ => return Err(unknown(named)),
-    })
-}
-
-fn sgd(params: &Params<'_>) -> Result<SgdConfig> {
-    params.only(&[
-        "lr",
-        "momentum",
-        "dampening",
-        "weight_decay",
-        "nesterov",
-        "maximize",
-    ])?;
-    Ok(SgdConfig {
-        lr: params.number("lr", 1e-3)?,
-        momentum: params.number("momentum", 0.0)?,
-        dampening: params.number("dampening", 0.0)?,
-        weight_decay: params.number("weight_decay", 0.0)?,
-        nesterov: params.flag("nesterov", false)?,
-        maximize: params.flag("maximize", false)?,
-    })
-}
-
-fn rms_prop(params: &Params<'_>) -> Result<RmsPropConfig> {
-    params.only(&[
-        "lr",
-        "alpha",
-        "eps",
-        "weight_decay",
-        "momentum",
-        "centered",
-        "maximize",
-    ])?;
-    let plain = RmsPropConfig::default();
-    Ok(RmsPropConfig {
-        lr: params.number("lr", plain.lr)?,
-        alpha: params.number("alpha", plain.alpha)?,
-        eps: params.number("eps", plain.eps)?,
-        weight_decay: params.number("weight_decay", plain.weight_decay)?,
-        momentum: params.number("momentum", plain.momentum)?,
-        centered: params.flag("centered", plain.centered)?,
-        maximize: params.flag("maximize", plain.maximize)?,
-    })
 }
 
 fn unknown(named: &NamedOptimizer) -> crate::Error {

@@ -4,7 +4,7 @@ use accelerate_plan::parallel::deepspeed::{
     NamedScheduler, SchedulerKind, Warmup, WarmupGrowth as Growth,
 };
 
-use super::params::refused;
+use super::refused::refused;
 use crate::Result;
 use crate::optim::{
     LRRangeTest, LRRangeTestConfig, OneCycle, OneCycleConfig, Optimizer, Scheduler, WarmupConfig,

@@ -78,14 +78,22 @@ fn every_optimizer_has_its_defaults() {
             freeze_step: 400,
         }
     );
-    let OptimizerKind::Other { params } = kind(r#"{"type": "SGD", "params": {"momentum": 0.9}}"#)
-    else {
-        panic!("expected one of PyTorch's");
-    };
     assert_eq!(
-        params.get("momentum"),
-        Some(&crate::config::Value::Float(0.9))
+        kind(r#"{"type": "SGD", "params": {"momentum": 0.9}}"#),
+        OptimizerKind::Sgd {
+            lr: 1e-3,
+            momentum: 0.9,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+            maximize: false,
+        }
     );
+    let OptimizerKind::Other { params } = kind(r#"{"type": "NAdam", "params": {"lr": 0.5}}"#)
+    else {
+        panic!("expected one that is not known");
+    };
+    assert_eq!(params.get("lr"), Some(&crate::config::Value::Float(0.5)));
 }
 
 #[test]
