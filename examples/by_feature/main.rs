@@ -26,6 +26,7 @@ mod local_sgd;
 mod logging;
 mod memory;
 mod multi_process_metrics;
+mod profiler;
 mod schedule_free;
 mod sentiment;
 #[path = "../nlp/snippets.rs"]
@@ -76,6 +77,8 @@ enum Feature {
     ScheduleFree(schedule_free::Arguments),
     /// Messages that come once, or in order.
     Logging(sentiment::Arguments),
+    /// Which operations the steps consist of, and how long each takes.
+    Profiler(profiler::Arguments),
 }
 
 impl Feature {
@@ -118,6 +121,8 @@ impl Feature {
             (ScheduleFree(arguments), false) => schedule_free::accelerated::run(arguments),
             (Logging(arguments), true) => logging::plain::run(arguments),
             (Logging(arguments), false) => logging::accelerated::run(arguments),
+            (Profiler(arguments), true) => profiler::plain::run(arguments),
+            (Profiler(arguments), false) => profiler::accelerated::run(arguments),
         }
     }
 }

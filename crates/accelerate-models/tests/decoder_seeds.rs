@@ -9,6 +9,7 @@ use accelerate::nn::Factory;
 use accelerate_models::PretrainedModel;
 use accelerate_models::gpt2::GPT2LMHeadModel;
 use accelerate_models::llama::LlamaForCausalLM;
+use accelerate_models::mixtral::MixtralForCausalLM;
 use recording::recorded;
 use serde_json::Value;
 use tch::Kind;
@@ -18,6 +19,7 @@ fn new_weights_are_those_of_transformers() {
     let seeded = &recorded("decoders.json")["seeded"];
     check::<GPT2LMHeadModel>(&seeded["GPT2LMHeadModel"]);
     check::<LlamaForCausalLM>(&seeded["LlamaForCausalLM"]);
+    check::<MixtralForCausalLM>(&seeded["MixtralForCausalLM"]);
 }
 
 fn check<M: PretrainedModel>(recorded: &Value) {

@@ -2,6 +2,7 @@
 #include "guard.h"
 
 #include <ATen/record_function.h>
+#include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 using namespace acc;
@@ -25,14 +26,27 @@ struct ProfilerOptions {
   bool cpu, cuda, shapes, memory, stack, flops, modules;
 };
 
+}  // extern "C"
+
+namespace {
+
+torch::profiler::impl::ProfilerConfig config(const ProfilerOptions& o) {
+  using namespace torch::profiler::impl;
+  return ProfilerConfig(ProfilerState::KINETO, o.shapes, o.memory, o.stack, o.flops, o.modules);
+}
+
+}  // namespace
+
+extern "C" {
+
+// Warms up what records activities; nothing is recorded yet.
+Status* acc_profiler_prepare(const ProfilerOptions* o) {
+  return guard([&] { profiler::prepareProfiler(config(*o), activities(o->cpu, o->cuda)); });
+}
+
+// Records from here on. No scopes means all: functions, their backward halves and named ranges.
 Status* acc_profiler_start(const ProfilerOptions* o) {
-  return guard([&] {
-    const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO, o->shapes,
-                                                       o->memory, o->stack, o->flops, o->modules);
-    profiler::prepareProfiler(config, activities(o->cpu, o->cuda));
-    profiler::enableProfiler(config, activities(o->cpu, o->cuda),
-                             {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE});
-  });
+  return guard([&] { profiler::enableProfiler(config(*o), activities(o->cpu, o->cuda), {}); });
 }
 
 using Result = std::unique_ptr<profiler::ProfilerResult>;
@@ -50,10 +64,10 @@ Status* acc_profile_save(Result* result, const char* path, size_t length) {
 size_t acc_profile_len(const Result* result) { return (*result)->events().size(); }
 
 struct ProfileEvent {
-  uint64_t start_ns, duration_ns, thread, flops;
+  uint64_t start_ns, duration_ns, thread, flops, correlation, linked_correlation;
   int64_t bytes;
   int32_t device_type, device_index;
-  bool user_scope;
+  bool user_scope, async, hidden;
 };
 
 // The name, then the shapes of the inputs as text such as `[[2, 3], []]`.
@@ -65,10 +79,17 @@ Status* acc_profile_event(const Result* result, size_t index, ProfileEvent* even
     event->duration_ns = e.durationNs();
     event->thread = e.startThreadId();
     event->flops = e.flops();
+    event->correlation = e.correlationId();
+    event->linked_correlation = e.linkedCorrelationId();
     event->bytes = e.nBytes();
     event->device_type = static_cast<int32_t>(e.deviceType());
     event->device_index = e.deviceIndex();
-    event->user_scope = e.scope() == static_cast<uint8_t>(at::RecordScope::USER_SCOPE);
+    // On the CPU, or what a named range on the CPU started on a device.
+    const auto activity = static_cast<libkineto::ActivityType>(e.activityType());
+    event->user_scope =
+        activity == libkineto::ActivityType::USER_ANNOTATION || activity == libkineto::ActivityType::GPU_USER_ANNOTATION;
+    event->async = e.isAsync() || e.startThreadId() != e.endThreadId();
+    event->hidden = e.isHiddenEvent();
     const auto text = e.name();
     name(name_target, text.data(), text.size());
     if (e.hasShapes()) {

@@ -126,10 +126,14 @@ pub(crate) struct ProfileEvent {
     pub duration_ns: u64,
     pub thread: u64,
     pub flops: u64,
+    pub correlation: u64,
+    pub linked_correlation: u64,
     pub bytes: i64,
     pub device_type: i32,
     pub device_index: i32,
     pub user_scope: bool,
+    pub is_async: bool,
+    pub hidden: bool,
 }
 
 unsafe extern "C" {
@@ -695,6 +699,7 @@ unsafe extern "C" {
     pub(crate) fn acc_future_free(future: *mut Future);
 
     // profiler.cpp
+    pub(crate) fn acc_profiler_prepare(options: *const ProfilerOptions) -> *mut Status;
     pub(crate) fn acc_profiler_start(options: *const ProfilerOptions) -> *mut Status;
     pub(crate) fn acc_profiler_stop(out: *mut *mut Profile) -> *mut Status;
     pub(crate) fn acc_profile_free(profile: *mut Profile);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::status::{append, check, lossy, target};
@@ -48,6 +49,53 @@ impl Default for ProfilerOptions {
     }
 }
 
+impl ProfilerOptions {
+    fn raw(&self) -> ffi::ProfilerOptions {
+        ffi::ProfilerOptions {
+            cpu: self.activities.contains(&Activity::Cpu),
+            cuda: self.activities.contains(&Activity::Cuda),
+            shapes: self.record_shapes,
+            memory: self.profile_memory,
+            stack: self.with_stack,
+            flops: self.with_flops,
+            modules: self.with_modules,
+        }
+    }
+}
+
+/// How many profilers record in this process: what names ranges asks, before it makes a name.
+static RECORDING: AtomicUsize = AtomicUsize::new(0);
+
+/// A profiler that has been warmed up and does not record yet.
+#[derive(Debug)]
+#[must_use = "nothing is recorded before it is started"]
+pub struct PreparedProfiler(ProfilerOptions);
+
+impl PreparedProfiler {
+    /// Warms up what records activities, which takes long on a GPU.
+    ///
+    /// # Errors
+    /// If a profiler is running already.
+    pub fn new(options: ProfilerOptions) -> Result<Self> {
+        let raw = options.raw();
+        // SAFETY: the options are valid for the call.
+        unsafe { check("prepare profiler", ffi::acc_profiler_prepare(&raw))? };
+        Ok(Self(options))
+    }
+
+    /// Starts recording on this thread and those it hands work to.
+    ///
+    /// # Errors
+    /// If a profiler is running already.
+    pub fn start(self) -> Result<ProfilerSession> {
+        let raw = self.0.raw();
+        // SAFETY: the options are valid for the call.
+        unsafe { check("start profiler", ffi::acc_profiler_start(&raw))? };
+        RECORDING.fetch_add(1, Ordering::Relaxed);
+        Ok(ProfilerSession { running: true })
+    }
+}
+
 /// A profiler that is running. One at a time in a process.
 #[derive(Debug)]
 #[must_use = "profiling ends when the session is dropped"]
@@ -56,23 +104,12 @@ pub struct ProfilerSession {
 }
 
 impl ProfilerSession {
-    /// Starts recording on this thread and those it hands work to.
+    /// Prepares a profiler and starts it.
     ///
     /// # Errors
     /// If a profiler is running already.
     pub fn start(options: &ProfilerOptions) -> Result<Self> {
-        let options = ffi::ProfilerOptions {
-            cpu: options.activities.contains(&Activity::Cpu),
-            cuda: options.activities.contains(&Activity::Cuda),
-            shapes: options.record_shapes,
-            memory: options.profile_memory,
-            stack: options.with_stack,
-            flops: options.with_flops,
-            modules: options.with_modules,
-        };
-        // SAFETY: the options are valid for the call.
-        unsafe { check("start profiler", ffi::acc_profiler_start(&options))? };
-        Ok(Self { running: true })
+        PreparedProfiler::new(options.clone())?.start()
     }
 
     /// Ends recording.
@@ -80,7 +117,12 @@ impl ProfilerSession {
     /// # Errors
     /// If this is another thread than the one that started.
     pub fn stop(mut self) -> Result<Profile> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Profile> {
         self.running = false;
+        RECORDING.fetch_sub(1, Ordering::Relaxed);
         let mut out = ptr::null_mut();
         // SAFETY: on success `out` is an owned handle.
         unsafe { check("stop profiler", ffi::acc_profiler_stop(&mut out))? };
@@ -97,18 +139,8 @@ impl ProfilerSession {
 impl Drop for ProfilerSession {
     fn drop(&mut self) {
         if self.running {
-            drop(Self { running: true }.stop_quietly());
+            drop(self.end());
         }
-    }
-}
-
-impl ProfilerSession {
-    fn stop_quietly(mut self) -> Option<Profile> {
-        self.running = false;
-        let mut out = ptr::null_mut();
-        // SAFETY: on success `out` is an owned handle.
-        unsafe { check("stop profiler", ffi::acc_profiler_stop(&mut out)).ok()? };
-        NonNull::new(out).map(|handle| Profile { handle })
     }
 }
 
@@ -117,12 +149,18 @@ impl ProfilerSession {
 pub struct ProfileEvent {
     /// Its name, such as `aten::mm`.
     pub name: String,
-    /// When it began, since the epoch of the profiler's clock.
+    /// When it began, since the beginning of the profiler's clock.
     pub start: Duration,
     /// How long it took.
     pub duration: Duration,
-    /// The thread it ran on, by libtorch's number.
+    /// The thread it began on, by libtorch's number.
     pub thread: u64,
+    /// Where it ran; for a memory event, whose memory it was.
+    pub place: EventPlace,
+    /// What the kernels that it started are linked to.
+    pub correlation: u64,
+    /// The operation that started it, if it is a kernel or a call of the device's driver; 0 for none.
+    pub linked_correlation: u64,
     /// Floating-point operations, where they were recorded.
     pub flops: u64,
     /// Bytes allocated (or freed, below zero) by a memory event.
@@ -131,6 +169,32 @@ pub struct ProfileEvent {
     pub shapes: String,
     /// Whether it is a range that was named by a user.
     pub user_range: bool,
+    /// Whether it ended on another thread than it began on.
+    pub is_async: bool,
+    /// Whether it is one that PyTorch shows nobody.
+    pub is_hidden: bool,
+}
+
+/// Where an event of a profile took place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventPlace {
+    /// On the CPU.
+    Cpu,
+    /// On a CUDA device, by its index.
+    Cuda(i32),
+    /// On another device.
+    Other,
+}
+
+impl EventPlace {
+    /// By libtorch's numbers of device types.
+    fn of(device_type: i32, index: i32) -> Self {
+        match device_type {
+            0 => Self::Cpu,
+            1 => Self::Cuda(index),
+            _ => Self::Other,
+        }
+    }
 }
 
 /// What a profiler recorded.
@@ -183,10 +247,15 @@ impl Profile {
             start: Duration::from_nanos(event.start_ns),
             duration: Duration::from_nanos(event.duration_ns),
             thread: event.thread,
+            place: EventPlace::of(event.device_type, event.device_index),
+            correlation: event.correlation,
+            linked_correlation: event.linked_correlation,
             flops: event.flops,
             bytes: event.bytes,
             shapes: lossy(shapes),
             user_range: event.user_scope,
+            is_async: event.is_async,
+            is_hidden: event.hidden,
         })
     }
 
@@ -222,6 +291,17 @@ pub struct ProfileRange {
 }
 
 impl ProfileRange {
+    /// Starts a range while a profiler runs; otherwise not even its name is made.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn while_recording(name: impl FnOnce() -> String) -> Result<Option<Self>> {
+        if RECORDING.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        Self::start(&name()).map(Some)
+    }
+
     /// Starts a range; costs next to nothing while no profiler runs.
     ///
     /// # Errors
@@ -263,8 +343,10 @@ mod tests {
             with_flops: true,
             ..ProfilerOptions::default()
         };
+        assert!(ProfileRange::while_recording(|| unreachable!())?.is_none());
         let session = ProfilerSession::start(&options)?;
         {
+            assert!(ProfileRange::while_recording(|| "asked".to_owned())?.is_some());
             let _range = ProfileRange::start("our phase")?;
             let x = Tensor::f_ones([2, 3], (Kind::Float, Device::Cpu))?;
             drop(x.f_matmul(&x.f_tr()?)?);
@@ -277,6 +359,8 @@ mod tests {
             .expect("a product");
         assert_eq!(product.shapes, "[2, 3], [3, 2]");
         assert_eq!(product.flops, 24);
+        assert_eq!(product.place, EventPlace::Cpu);
+        assert!(!product.user_range && !product.is_async);
         let range = events
             .iter()
             .find(|e| e.name == "our phase")

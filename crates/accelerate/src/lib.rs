@@ -19,6 +19,7 @@ pub mod nn;
 pub mod optim;
 pub mod parallel;
 pub mod precision;
+pub mod profile;
 pub mod random;
 mod recording;
 mod registry;

@@ -1,5 +1,7 @@
 //! Every feature as a plain program and accelerated, on one process and on two.
 
+use std::fs;
+
 use crate::process::Done;
 use crate::workplace::{HELD_OUT, Workplace};
 
@@ -239,6 +241,28 @@ fn schedule_free() {
     let two = plain_and_accelerated("schedule_free", &["--epochs", "4"]);
     assert_loss_falls(&two);
     assert_all_held_out(&two);
+}
+
+#[test]
+fn profiler() {
+    let traces = tempfile::tempdir().unwrap();
+    let folder = traces.path().to_str().unwrap();
+    let done = run(2, "profiler", &["--epochs", "1", "--trace-dir", folder]);
+    done.assert_told(&["epoch 1: loss ", "aten::addmm", "Self CPU time total: ", "Total MFLOPs"]);
+    for rank in 0..2 {
+        let text = fs::read_to_string(traces.path().join(format!("profile_{rank}.json"))).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let named = |start: &str| {
+            let name = |event: &serde_json::Value| event["name"].as_str().map(str::to_owned);
+            let all = events.iter().filter_map(name);
+            all.filter(|name| name.starts_with(start)).count()
+        };
+        assert_eq!(named("ProfilerStep#"), 2, "the steps that are recorded");
+        assert!(named("aten::addmm") > 0 && named("gloo:all_reduce") > 0);
+    }
+    let plain = run(1, "profiler", &["--epochs", "1", "--plain"]);
+    assert!(!plain.stdout.contains("Self CPU"), "{plain:#?}");
 }
 
 #[test]

@@ -175,7 +175,11 @@ def build(architecture, config, spread):
 def seeded():
     """Sums of new weights after a seed."""
     found = {}
-    for architecture, config in (("GPT2LMHeadModel", GPT2), ("LlamaForCausalLM", {**LLAMA, "pad_token_id": 3})):
+    for architecture, config in (
+        ("GPT2LMHeadModel", GPT2),
+        ("LlamaForCausalLM", {**LLAMA, "pad_token_id": 3}),
+        ("MixtralForCausalLM", {**MIXTRAL, "pad_token_id": 3}),
+    ):
         torch.manual_seed(0)
         configuration, model = CLASSES[architecture]
         model = model(configuration(**config))

@@ -2,12 +2,15 @@
 
 use accelerate::Result;
 use accelerate::nn::{
-    Activation, Factory, Forward, Linear, MixtureOfExperts, Module, ModuleState, RmsNorm,
+    Activation, Factory, Forward, Init, Linear, MixtureOfExperts, Module, ModuleState, RmsNorm,
 };
 use tch::Tensor;
 
 use super::MixtralConfig;
 use crate::decoder::{DecoderLayerInput, RotaryAttention};
+
+/// What the original calls a layer's router with its experts.
+pub(super) const MOE_CLASS: &str = "MixtralSparseMoeBlock";
 
 /// One expert: `w2(act(w1(x)) · w3(x))`.
 ///
@@ -60,15 +63,21 @@ pub struct MixtralDecoderLayer {
 
 impl MixtralDecoderLayer {
     pub(super) fn new(config: &MixtralConfig, factory: &Factory) -> Result<Self> {
-        let experts = (0..config.num_local_experts)
-            .map(|_| MixtralBlockSparseTop2MLP::new(config, factory))
-            .collect::<Result<_>>()?;
         let (width, top_k) = (config.hidden_size, config.num_experts_per_tok);
+        let self_attn = RotaryAttention::new("MixtralAttention", config.attention(), factory)?;
+        // The original draws nothing for router and experts before the model's own first values.
+        let undrawn = match factory.init() {
+            Init::Layer => factory.with_init(Init::Skip),
+            _ => *factory,
+        };
+        let experts = (0..config.num_local_experts)
+            .map(|_| MixtralBlockSparseTop2MLP::new(config, &undrawn))
+            .collect::<Result<_>>()?;
         Ok(Self {
-            self_attn: RotaryAttention::new("MixtralAttention", config.attention(), factory)?,
-            block_sparse_moe: MixtureOfExperts::new(width, experts, top_k, factory)?
+            self_attn,
+            block_sparse_moe: MixtureOfExperts::new(width, experts, top_k, &undrawn)?
                 .with_jitter(config.router_jitter_noise)
-                .with_class_name("MixtralSparseMoeBlock"),
+                .with_class_name(MOE_CLASS),
             input_layernorm: norm(config, factory)?,
             post_attention_layernorm: norm(config, factory)?,
             state: ModuleState::default(),

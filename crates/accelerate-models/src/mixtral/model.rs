@@ -5,7 +5,7 @@ use accelerate::nn::{Embedding, Factory, Forward, Module, ModuleState, RmsNorm, 
 use accelerate::tree::Tree;
 use tch::Tensor;
 
-use super::block::norm;
+use super::block::{MOE_CLASS, norm};
 use super::{MixtralConfig, MixtralDecoderLayer};
 use crate::decoder::{DecoderInput, DecoderLayerInput, Prepared, Reach, longest_sequence};
 use crate::llama::unchecked;
@@ -79,8 +79,23 @@ impl PretrainedModel for MixtralModel {
     }
 }
 
+/// As the original, whose experts of a layer are two tensors: all that go in, then all that come out.
 pub(super) fn init_module(config: &MixtralConfig, node: &InitNode<'_>) -> Result<()> {
-    usual_first_values(node, config.initializer_range())?;
+    let std = config.initializer_range();
+    if node.name().contains(".experts.") {
+        return Ok(());
+    }
+    if node.class() == MOE_CLASS {
+        for expert in 0..config.num_local_experts {
+            node.normal(&format!("experts.{expert}.w1.weight"), std)?;
+            node.normal(&format!("experts.{expert}.w3.weight"), std)?;
+        }
+        for expert in 0..config.num_local_experts {
+            node.normal(&format!("experts.{expert}.w2.weight"), std)?;
+        }
+        return Ok(());
+    }
+    usual_first_values(node, std)?;
     match config.pad_token_id {
         Some(pad) if node.class() == "Embedding" => node.zero_row("weight", pad),
         _ => Ok(()),

@@ -12,9 +12,10 @@ use tch::Tensor;
 
 use super::{ProcessGroup, ReduceOp, Work, rank_number};
 use crate::ffi::{self, Status};
+use crate::profiler::ProfileRange;
 use crate::status::{outcome, raw, raw_list};
 use crate::store::millis;
-use crate::{Error, Result};
+use crate::{Error, Place, Result};
 
 /// The group's own timeout.
 pub(super) const GROUP_TIMEOUT: i64 = -1;
@@ -27,6 +28,7 @@ impl ProcessGroup {
         start: impl FnOnce(*mut *mut ffi::Work) -> *mut Status,
     ) -> Result<Work> {
         self.is_open(operation)?;
+        let _range = self.range(operation, tensors)?;
         let mut work = ptr::null_mut();
         // SAFETY: `start` calls one entry point, which owns neither handle nor tensors.
         unsafe { outcome(start(&mut work)) }
@@ -37,6 +39,19 @@ impl ProcessGroup {
             .collect();
         // SAFETY: on success the entry point gave the work up.
         Ok(unsafe { Work::new(operation, self.place().clone(), work, tensors) })
+    }
+
+    /// Names an operation in profiles, with what it carries and among whom.
+    pub(super) fn range(
+        &self,
+        operation: &'static str,
+        tensors: &[&Tensor],
+    ) -> Result<Option<ProfileRange>> {
+        ProfileRange::while_recording(|| {
+            let bytes: usize = tensors.iter().map(|tensor| bytes_of(tensor)).sum();
+            let Place { group, world, .. } = self.place();
+            format!("{operation}: {bytes} bytes, group {group} of {world}")
+        })
     }
 
     /// Replaces the tensor on every rank by the reduction over all ranks.
@@ -403,6 +418,10 @@ impl ProcessGroup {
             found: tensors.len().to_string(),
         })
     }
+}
+
+fn bytes_of(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.kind().elt_size_in_bytes()
 }
 
 fn with<'a>(list: &'a [Tensor], one: &'a Tensor) -> Vec<&'a Tensor> {

@@ -33,6 +33,7 @@ impl ProcessGroup {
         if self.backend() == Backend::Nccl {
             return self.all_gather_into_tensor_async(output, input);
         }
+        let _range = self.range("exchanged all-gather", &[input])?;
         let parts = self.parts("exchanged all-gather", output, input)?;
         let tag = self.next_tag();
         let mut works = Vec::with_capacity(2 * (self.size() - 1));
@@ -90,6 +91,7 @@ impl ProcessGroup {
                 });
             }
         };
+        let _range = self.range(operation, &[input])?;
         let parts = self.parts(operation, input, output)?;
         let room = self.room(operation, received, output)?;
         let tag = self.next_tag();

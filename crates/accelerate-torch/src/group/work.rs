@@ -6,6 +6,7 @@ use std::time::Duration;
 use tch::Tensor;
 
 use crate::future::Future;
+use crate::profiler::ProfileRange;
 use crate::status::{check, outcome};
 use crate::store::millis;
 use crate::{Error, Place, Result, ffi};
@@ -114,6 +115,9 @@ impl Work {
     }
 
     fn wait_ms(mut self, timeout: i64) -> Result<()> {
+        let _range = ProfileRange::while_recording(|| {
+            format!("wait: {}, group {}", self.operation, self.place.group)
+        })?;
         for part in &self.parts {
             // SAFETY: the handle is alive.
             let waited = unsafe { outcome(ffi::acc_work_wait(part.0.as_ptr(), timeout)) };

@@ -20,6 +20,7 @@ use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
+use crate::profile::ProfileKwargs;
 use crate::recording::Recording;
 use crate::registry::Registry;
 use crate::state::{LeaveSignal, PartialState, StateOptions};
@@ -80,6 +81,7 @@ pub struct AcceleratorBuilder {
     deepspeed: Option<Box<DeepSpeedSettings>>,
     project: ProjectConfiguration,
     leave_signals: Vec<LeaveSignal>,
+    profile: ProfileKwargs,
 }
 
 impl Default for AcceleratorBuilder {
@@ -99,6 +101,7 @@ impl Default for AcceleratorBuilder {
             deepspeed: None,
             project: ProjectConfiguration::default(),
             leave_signals: vec![LeaveSignal::Terminate],
+            profile: ProfileKwargs::default(),
         }
     }
 }
@@ -208,6 +211,13 @@ impl AcceleratorBuilder {
     #[must_use]
     pub fn step_scheduler_with_optimizer(mut self, with_optimizer: bool) -> Self {
         self.step_scheduler_with_optimizer = with_optimizer;
+        self
+    }
+
+    /// What [`Accelerator::profile`] records.
+    #[must_use]
+    pub fn profile_kwargs(mut self, kwargs: ProfileKwargs) -> Self {
+        self.profile = kwargs;
         self
     }
 
@@ -324,6 +334,7 @@ impl AcceleratorBuilder {
                 saves: BackgroundSaves::default(),
                 trigger: Cell::default(),
                 leave_signals: self.leave_signals,
+                profile: self.profile,
             }),
         })
     }

@@ -17,6 +17,7 @@ mod precision;
 mod prepare;
 mod prepared_model;
 mod process;
+mod profile;
 mod triggers;
 
 use std::cell::Cell;
@@ -34,6 +35,7 @@ use crate::gradient_state::GradientState;
 use crate::optim::LearningRates;
 use crate::parallel::{self, DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::Precision;
+use crate::profile::ProfileKwargs;
 use crate::registry::Registry;
 use crate::state::{DistributedType, LeaveSignal, PartialState};
 use crate::{Error, Result};
@@ -107,6 +109,7 @@ struct Shared {
     trigger: Cell<bool>,
     /// On which signals the job leaves, once the program asks whether it should.
     leave_signals: Vec<LeaveSignal>,
+    profile: ProfileKwargs,
 }
 
 impl Accelerator {

@@ -1,5 +1,4 @@
 //! Accumulating gradients: when they are complete, what is sent, and what comes out.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of test functions"
@@ -129,7 +128,7 @@ impl Forward for Perceptron {
 #[test]
 fn weights_after_every_batch_equal_the_originals() {
     ranks(&[1, 2], |rank: Rank| -> Result<()> {
-        let text = include_str!("../../../tests/parity/fixtures/accumulation.json");
+        let text = include_str!("../../../../tests/parity/fixtures/accumulation.json");
         let recording: Recording = serde_json::from_str(text).unwrap();
         let cases = recording.cases.iter();
         for case in cases.filter(|case| case.ranks == rank.world()) {

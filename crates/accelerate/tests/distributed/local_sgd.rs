@@ -1,5 +1,4 @@
 //! Ranks that train apart and meet now and then.
-#![forbid(unsafe_code)]
 
 use std::num::NonZeroUsize;
 

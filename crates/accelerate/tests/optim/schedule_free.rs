@@ -1,5 +1,4 @@
 //! The schedule-free optimizers: recorded steps, both modes, states, and what is refused.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -76,7 +75,7 @@ impl Case {
 }
 
 fn recording() -> Recording {
-    let text = include_str!("../../../tests/parity/fixtures/schedule_free.json");
+    let text = include_str!("../../../../tests/parity/fixtures/schedule_free.json");
     serde_json::from_str(text).unwrap()
 }
 

@@ -1,5 +1,4 @@
 //! Optimizer steps and schedules, equal to PyTorch's to the last bit.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -81,7 +80,7 @@ impl Case {
 }
 
 fn recording() -> Recording {
-    let text = include_str!("../../../tests/parity/fixtures/adamw_sgd.json");
+    let text = include_str!("../../../../tests/parity/fixtures/adamw_sgd.json");
     serde_json::from_str(text).unwrap()
 }
 
@@ -272,7 +271,7 @@ struct Schedule {
 
 #[test]
 fn the_linear_schedule_sets_the_recorded_rates() {
-    let text = include_str!("../../../tests/parity/fixtures/linear_schedule.json");
+    let text = include_str!("../../../../tests/parity/fixtures/linear_schedule.json");
     let recording: Schedules = serde_json::from_str(text).unwrap();
     assert!(recording.schedules.len() >= 6);
     for case in recording.schedules {

@@ -1,5 +1,4 @@
 //! Prepared optimizers and schedules, refused settings, and states that do not fit.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of test functions"

@@ -1,5 +1,4 @@
 //! Steps of Adam, Adagrad, RMSprop, Adafactor and Lamb against recorded ones.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -122,7 +121,7 @@ impl Case {
 }
 
 fn recording() -> Recording {
-    let text = include_str!("../../../tests/parity/fixtures/optimizer_rules.json");
+    let text = include_str!("../../../../tests/parity/fixtures/optimizer_rules.json");
     serde_json::from_str(text).unwrap()
 }
 

@@ -461,7 +461,7 @@ fn results_are_the_originals_to_the_last_bit() {
     struct Fixture {
         cases: Vec<Case>,
     }
-    let text = include_str!("../../../tests/parity/fixtures/operations.json");
+    let text = include_str!("../../../../tests/parity/fixtures/operations.json");
     let fixture: Fixture = serde_json::from_str(text).unwrap();
     assert!(fixture.cases.len() >= 20);
     ranks(&[2], |rank: Rank| -> Result<()> {

@@ -1,4 +1,5 @@
 //! What a test logs.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};

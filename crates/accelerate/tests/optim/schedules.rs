@@ -1,5 +1,4 @@
 //! Every schedule through the wrapper, equal to the original's on 1 rank and on 2.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -37,7 +36,7 @@ struct Course {
 }
 
 fn recording() -> Recording {
-    let text = include_str!("../../../tests/parity/fixtures/schedules.json");
+    let text = include_str!("../../../../tests/parity/fixtures/schedules.json");
     serde_json::from_str(text).unwrap()
 }
 

@@ -1,13 +1,12 @@
 //! What ranks are told when they do not agree, or do not come.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod logged;
-
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::thread;
 use std::time::Duration;
 
+use super::logged::Logged;
 use accelerate::collectives::{
     IncompleteReport, MismatchReport, Reduction, broadcast, broadcast_object_list, gather,
     gather_object, pad_across_processes, reduce,
@@ -15,7 +14,6 @@ use accelerate::collectives::{
 use accelerate::state::StateOptions;
 use accelerate::{Error, PartialState, Result};
 use accelerate_testkit::{Rank, ranks};
-use logged::Logged;
 use tch::{Device, Kind, Tensor};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -74,7 +72,7 @@ fn every_rank_sees_the_shapes_of_all() {
                 "cannot apply `gather`: the shapes or kinds",
                 "\n\nOperation: `gather`\nInput shapes:\n  - Process 0: [2, 3] Float on cpu, at ",
                 "\n  - Process 1: [2, 4] Float on cpu, at ",
-                "tests/debug_mode.rs:",
+                "distributed/debug_mode.rs:",
                 "Last calls:\n  - Process 0: call 1, `gather` at ",
             ],
         );

@@ -21,7 +21,7 @@ struct Golden {
 
 #[test]
 fn shares_are_those_of_the_original() {
-    let text = include_str!("../../../tests/golden/split_between_processes.json");
+    let text = include_str!("../../../../tests/golden/split_between_processes.json");
     let cases: Vec<Golden> = serde_json::from_str(text).unwrap();
     assert!(cases.len() > 20);
     for case in cases {

@@ -1,19 +1,16 @@
 //! Training with a different number of batches on each rank, compared with PyTorch's `Join`.
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of test functions"
 )]
 
-mod logged;
-
+use super::logged::Logged;
 use accelerate::data::{DataLoader, FnIterableDataset, IterableDataLoader};
 use accelerate::nn::{Buffer, Factory, Forward, Linear, Module, ModuleState, Parameter};
 use accelerate::optim::{Optimizer, Sgd, SgdConfig};
 use accelerate::parallel::{CommHook, DistributedDataParallelKwargs, PowerSgdOptions};
 use accelerate::{Accelerator, DataLoaderConfiguration, PreparedModel, Result};
 use accelerate_testkit::{Rank, ranks};
-use logged::Logged;
 use tch::{Kind, Tensor};
 
 #[derive(serde::Deserialize)]
@@ -160,7 +157,7 @@ fn train(rank: Rank, case: &Case, learning_rate: f64, comm_hook: CommHook) -> Re
 #[test]
 fn weights_are_those_of_pytorch_on_every_rank() {
     ranks(&[2, 3], |rank| -> Result<()> {
-        let text = include_str!("../../../tests/parity/fixtures/join.json");
+        let text = include_str!("../../../../tests/parity/fixtures/join.json");
         let recording: Recording = serde_json::from_str(text).unwrap();
         assert!(recording.cases.len() >= 12);
         for case in &recording.cases {
