@@ -164,6 +164,11 @@ impl ShardedModel {
         })
     }
 
+    /// The type in which a trained parameter is computed with that is kept in another.
+    pub(crate) fn compute_kind(&self, kept: Kind) -> Kind {
+        kinds(&self.plan.precision, kept, true).compute
+    }
+
     /// Values were loaded into a model that may have had none.
     pub(crate) fn note_values(&self) {
         self.engine.lock().is_empty = false;
