@@ -15,7 +15,7 @@ pub use comm_hook::{
 };
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
 pub use deepspeed::Together;
-pub(crate) use deepspeed::{DeepSpeed, Manner};
+pub(crate) use deepspeed::{DeepSpeed, Manner, Plugins};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
 pub use sharded::ShardedModel;
