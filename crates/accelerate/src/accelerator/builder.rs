@@ -375,9 +375,8 @@ impl AcceleratorBuilder {
         deepspeed: Option<&Plugins>,
     ) -> Result<Option<ParallelPlan>> {
         let plan = match (&self.plan, deepspeed.and_then(Plugins::plan)) {
-            (Some(plan), _) => plan.clone(),
-            // What is left open is known when things are prepared.
-            (None, Some(plan)) => plan.clone(),
+            // What DeepSpeed's config leaves open is known when things are prepared.
+            (Some(plan), _) | (None, Some(plan)) => plan.clone(),
             (None, None) => {
                 let job = self.job(environment)?;
                 let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {

@@ -32,10 +32,13 @@ pub struct PreparedModel<M> {
 
 impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
-        if accelerator.sharding().is_some() {
-            hollow(&mut model, accelerator.device())?;
-        }
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let mut prepared = match accelerator.sharding() {
+            Some(_) => {
+                hollow(&mut model, accelerator.device())?;
+                Self::in_precision(model, accelerator)?
+            }
+            None => Self::for_evaluation(model, accelerator)?,
+        };
         let shared = &accelerator.shared;
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
         if let Some(plan) = accelerator.sharding() {
@@ -81,7 +84,7 @@ impl<M: Module> PreparedModel<M> {
             return Self::for_evaluation(model, accelerator);
         };
         hollow(&mut model, accelerator.device())?;
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let mut prepared = Self::in_precision(model, accelerator)?;
         let state = &accelerator.shared.state;
         prepared.sharded = Some(ShardedModel::for_evaluation(&prepared.model, state, plan)?);
         Ok(prepared)
@@ -91,6 +94,11 @@ impl<M: Module> PreparedModel<M> {
         if accelerator.shared.device_placement {
             model.to_device(accelerator.device())?;
         }
+        Self::in_precision(model, accelerator)
+    }
+
+    /// The model where it lies: one that is cut goes to the device unit by unit.
+    fn in_precision(model: M, accelerator: &Accelerator) -> Result<Self> {
         // Before data parallelism, which then sees outputs as they leave the model.
         let autocast = match accelerator.precision().hook() {
             Some(hook) => Some(model.add_hook(Rc::new(hook))?),

@@ -2,7 +2,7 @@ use std::cell::{OnceCell, RefCell};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::rc::Rc;
 
-use accelerate_plan::parallel::deepspeed::{RoleMistake, Roles};
+use accelerate_plan::parallel::deepspeed::{OptimizerRole, RoleMistake, Roles};
 use accelerate_plan::parallel::{
     Accumulation, DeepSpeedConfig, DeepSpeedJob, GivenOptimizer, GivenScheduler, JobFacts,
     ParallelPlan, PlanError, Precision,
@@ -31,6 +31,8 @@ pub(crate) struct DeepSpeed {
     stays_as_loaded: bool,
     known: RefCell<Together>,
     first: OnceCell<Rc<DeepSpeedJob>>,
+    /// The first with an optimizer, for which more is known.
+    trained: OnceCell<Rc<DeepSpeedJob>>,
     latest: RefCell<Option<Rc<DeepSpeedJob>>>,
     /// Stand-ins, and what stands in their places.
     replaced: RefCell<Vec<Replaced>>,
@@ -52,6 +54,7 @@ impl DeepSpeed {
             stays_as_loaded,
             known: RefCell::default(),
             first: OnceCell::new(),
+            trained: OnceCell::new(),
             latest: RefCell::default(),
             replaced: RefCell::default(),
         }
@@ -59,12 +62,17 @@ impl DeepSpeed {
 
     /// The config: with nothing `auto` left in it once things are prepared.
     pub(crate) fn config(&self) -> &DeepSpeedConfig {
-        self.first.get().map_or(&self.config, |told| &told.config)
+        self.told().map_or(&self.config, |told| &told.config)
     }
 
     /// The plan, once things are prepared.
     pub(crate) fn plan(&self) -> Option<&ParallelPlan> {
-        self.first.get().map(|told| &told.plan)
+        self.told().map(|told| &told.plan)
+    }
+
+    fn told(&self) -> Option<&DeepSpeedJob> {
+        let told = self.trained.get().or_else(|| self.first.get());
+        told.map(|told| &**told)
     }
 
     /// Over how many batches gradients are added up by what is known now.
@@ -143,14 +151,16 @@ impl DeepSpeed {
     fn remember(&self, mut told: DeepSpeedJob) -> Rc<DeepSpeedJob> {
         self.adjust(&mut told.plan);
         let told = Rc::new(told);
-        let first = self.first.get_or_init(|| {
-            for note in &told.plan.notes {
-                tracing::warn!("{note}");
-            }
-            Rc::clone(&told)
-        });
+        let first = self.first.get_or_init(|| Rc::clone(&told));
         if first.batch != told.batch {
             tracing::info!("the sizes of batches are now: {}", told.batch);
+        }
+        let is_new = |note: &&String| Rc::ptr_eq(first, &told) || !first.plan.notes.contains(*note);
+        for note in told.plan.notes.iter().filter(is_new) {
+            tracing::warn!("{note}");
+        }
+        if told.roles.optimizer != OptimizerRole::Nobody {
+            let _first = self.trained.get_or_init(|| Rc::clone(&told));
         }
         *self.latest.borrow_mut() = Some(Rc::clone(&told));
         told
