@@ -3,7 +3,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use accelerate_formats::Weights;
-use accelerate_plan::parallel::Sharded;
+use accelerate_plan::parallel::{Dialect, Sharded};
 use accelerate_torch::storage;
 use tch::Device;
 
@@ -59,7 +59,17 @@ impl<M: Module> PreparedModel<M> {
             prepared.sharded = Some(sharded);
         } else if shared.state.process_group().is_some() && !alone {
             check_copies(accelerator)?;
-            let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
+            let kwargs = match accelerator.parallel_plan() {
+                Some(plan) if plan.dialect == Dialect::DeepSpeed => {
+                    let ranks = accelerator.num_processes();
+                    shared
+                        .ddp
+                        .clone()
+                        .averaged_by(plan.reduction.average, ranks)
+                }
+                _ => shared.ddp.clone(),
+            };
+            let hook = DataParallel::new(&prepared.model, &shared.state, kwargs)?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients =
                 ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));

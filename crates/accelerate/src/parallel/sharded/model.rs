@@ -296,7 +296,7 @@ fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Devic
         };
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
-    Ok(Unit::new(unit.name, flats))
+    Ok(Unit::new(unit.name, flats, plan.keep_up_to))
 }
 
 /// Lets a parameter lie on the device, in every handle on it. A gradient, which is of no step to come,
