@@ -158,6 +158,7 @@ impl<'f> Builder<'f> {
         let groups = self.groups()?.into_iter();
         let groups = groups.map(|group| group.into_iter().map(|(name, _)| name).collect());
         let groups = groups.collect();
+        let states = self.states()?;
         let files = self.models.iter().chain(self.optimizers);
         let files = files.map(|file| self.folder.join(&file.name)).collect();
         Ok(ZeroCheckpoint {
@@ -166,7 +167,7 @@ impl<'f> Builder<'f> {
             stage: self.stage,
             world_size: self.world_size,
             flat: self.flat,
-            states: self.states()?,
+            states,
             groups,
             tensors: self.tensors,
             by_name,

@@ -168,3 +168,164 @@ fn config(stage: u8) -> Dict {
         Dict::new().with("stage", i64::from(stage)),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::dtype::Dtype;
+    use crate::tensor::{Storage, StoredTensor};
+    use crate::torch::write_torch_file;
+    use crate::zero::{ZeroCheckpoint, ZeroCut, ZeroState, zero_share};
+
+    const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+    /// Two parameters of one group, and one that is not trained.
+    const A: [f32; 5] = [0.0, 1.0, 2.0, 3.0, 4.0];
+    const B: [f32; 4] = [10.0, 11.0, 12.0, 13.0];
+    const C: [f32; 3] = [20.0, 21.0, 22.0];
+
+    fn tensor(values: &[f32], shape: &[usize]) -> Value {
+        let bytes: Vec<u8> = values.iter().flat_map(|one| one.to_le_bytes()).collect();
+        let storage = Arc::new(Storage::new(bytes));
+        let stored = StoredTensor::contiguous(Dtype::F32, shape.to_vec(), storage);
+        stored.unwrap().into()
+    }
+
+    fn vector(values: &[f32]) -> Value {
+        tensor(values, &[values.len()])
+    }
+
+    /// The model's file of one rank.
+    fn model(stage: u8, rank: usize) -> ModelStates {
+        let of = |values: &[f32], shape: &[usize]| match stage {
+            3 => vector(&[]),
+            _ => tensor(values, shape),
+        };
+        let share = zero_share(C.len(), RANKS);
+        let mut part = C.to_vec();
+        part.resize(share * RANKS.get(), 0.0);
+        let frozen = match stage {
+            3 => vector(&part[rank * share..(rank + 1) * share]),
+            _ => vector(&C),
+        };
+        ModelStates {
+            stage,
+            ranks: RANKS.get(),
+            module: Dict::new()
+                .with("a", of(&A, &[5]))
+                .with("b", of(&B, &[2, 2]))
+                .with("tied", of(&B, &[2, 2]))
+                .with("c", of(&C, &[3]))
+                .with("count", vector(&[3.0])),
+            buffers: vec!["count".to_owned()],
+            groups: vec![vec![
+                ("a".to_owned(), vec![5]),
+                ("b".to_owned(), vec![2, 2]),
+            ]],
+            frozen: vec![FrozenPart {
+                name: "c".to_owned(),
+                shape: vec![3],
+                values: frozen,
+            }],
+            aliases: vec![("tied".to_owned(), "b".to_owned())],
+            steps: 7,
+        }
+    }
+
+    /// The optimizer's file of one rank: its average is twice the weight.
+    fn optimizer(stage: u8, rank: usize) -> OptimizerStates {
+        let cut = match stage {
+            3 => ZeroCut::Parameter,
+            _ => ZeroCut::Group,
+        };
+        let partition = cut.partition(&[A.len(), B.len()], RANKS, rank);
+        let mut weights = vec![0.0; partition.length];
+        for run in &partition.runs {
+            let own = [&A[..], &B[..]][run.parameter];
+            let part = &own[run.range.clone()];
+            weights[run.begin..run.begin + part.len()].copy_from_slice(part);
+        }
+        let average: Vec<f32> = weights.iter().map(|one| 2.0 * one).collect();
+        let state = Dict::new()
+            .with("step", 7.0)
+            .with("exp_avg", vector(&average));
+        let state: Dict = [(Value::Int(0), state.into())].into_iter().collect();
+        let group = Dict::new()
+            .with("lr", 0.5)
+            .with("params", vec![Value::Int(0)]);
+        OptimizerStates {
+            stage,
+            ranks: RANKS.get(),
+            state: Dict::new()
+                .with("state", state)
+                .with("param_groups", vec![Value::from(group)])
+                .into(),
+            weights: vec![vector(&weights[..partition.saved])],
+            padding: vec![partition.length - partition.saved],
+            clipping: 1.0,
+        }
+    }
+
+    fn write(folder: &Path, stage: u8) {
+        for rank in 0..RANKS.get() {
+            if stage == 3 || rank == 0 {
+                let path = folder.join(ModelStates::file(stage, rank));
+                write_torch_file(path, &model(stage, rank).into_value()).unwrap();
+            }
+            let path = folder.join(OptimizerStates::file(rank, stage == 3));
+            write_torch_file(path, &optimizer(stage, rank).into_value()).unwrap();
+        }
+    }
+
+    fn numbers(pieces: crate::tensor::Pieces<'_>) -> Vec<f32> {
+        let bytes: Vec<u8> = pieces.flat_map(|piece| piece.unwrap().to_vec()).collect();
+        let (numbers, _) = bytes.as_chunks::<4>();
+        numbers.iter().map(|&one| f32::from_le_bytes(one)).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for stage in 1..=3 {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), stage);
+            let zero = ZeroCheckpoint::open(folder.path(), None).unwrap();
+            assert_eq!((zero.stage(), zero.world_size()), (stage, 2));
+            for (name, expected) in [("a", &A[..]), ("b", &B), ("tied", &B), ("c", &C)] {
+                let found = numbers(zero.pieces(name).unwrap());
+                assert_eq!(found, expected, "{name} of stage {stage}");
+            }
+            assert_eq!(numbers(zero.pieces("count").unwrap()), [3.0]);
+            assert!(zero.buffer("count").is_some() && zero.buffer("a").is_none());
+            assert_eq!(zero.tensors().len(), 4);
+            assert_eq!(zero.groups(), [["a", "b"]]);
+            let groups = zero.optimizer().and_then(|own| own.get("param_groups"));
+            let group = groups.and_then(Value::as_slice).and_then(<[Value]>::first);
+            assert_eq!(group.and_then(|group| group.get("lr")?.as_f64()), Some(0.5));
+            for (name, expected) in [("a", &A[..]), ("b", &B)] {
+                let state = zero.state_of(name).unwrap();
+                assert!(
+                    matches!(
+                        state[..],
+                        [
+                            ("step", ZeroState::Single(Value::Float(7.0))),
+                            ("exp_avg", ZeroState::Numbers(Dtype::F32)),
+                        ]
+                    ),
+                    "{state:?}"
+                );
+                let twice: Vec<f32> = expected.iter().map(|one| 2.0 * one).collect();
+                assert_eq!(numbers(zero.state_pieces(name, "exp_avg").unwrap()), twice);
+                assert!(
+                    zero.state_pieces(name, "exp_avg_sq")
+                        .unwrap()
+                        .any(|one| one.is_err())
+                );
+            }
+            assert!(zero.state_of("c").unwrap().is_empty());
+            assert!(zero.state_pieces("c", "exp_avg").is_err());
+        }
+    }
+}

@@ -179,7 +179,7 @@ pub(in crate::checkpoint) fn load_optimizer(
                 ZeroState::Single(value) => single(value)?,
                 ZeroState::Numbers(dtype) => {
                     let kept = kept.get(&storage::identity(parameter));
-                    numbers(&checkpoint, (name, kind), dtype, parameter, kept)?
+                    numbers(&checkpoint, (name.as_str(), kind), dtype, parameter, kept)?
                 }
             };
             state.push(format!("state.{number}.{kind}"), StateValue::Tensor(value));
@@ -225,10 +225,10 @@ fn numbers(
     }
 }
 
-/// The parameters of each group of an optimizer, with their names.
-type Groups = Vec<Vec<(String, Tensor)>>;
+/// The parameters of one group of an optimizer, with their names.
+type Group = Vec<(String, Tensor)>;
 
-fn parameters(optimizer: &dyn Optimizer, models: &[Rc<ModelHandle>]) -> Groups {
+fn parameters(optimizer: &dyn Optimizer, models: &[Rc<ModelHandle>]) -> Vec<Group> {
     let mut names = HashMap::new();
     for model in models {
         for (name, parameter) in all_parameters(&**model) {
@@ -248,7 +248,7 @@ fn parameters(optimizer: &dyn Optimizer, models: &[Rc<ModelHandle>]) -> Groups {
 }
 
 /// Whether the saved groups have other parameters.
-fn other_groups(checkpoint: &ZeroCheckpoint, own: &Groups) -> Vec<String> {
+fn other_groups(checkpoint: &ZeroCheckpoint, own: &[Group]) -> Vec<String> {
     let saved = checkpoint.groups();
     let mut problems = Vec::new();
     if saved.len() != own.len() {
@@ -277,7 +277,7 @@ fn other_groups(checkpoint: &ZeroCheckpoint, own: &Groups) -> Vec<String> {
 }
 
 /// Everything but what is kept of parameters.
-fn settings(checkpoint: &ZeroCheckpoint, target: &'static str, own: &Groups) -> Result<StateDict> {
+fn settings(checkpoint: &ZeroCheckpoint, target: &'static str, own: &[Group]) -> Result<StateDict> {
     let saved = checkpoint.optimizer().cloned();
     let saved = saved.unwrap_or_else(|| Dict::new().into());
     let flat = torch_state::optimizer(saved, target)?;
