@@ -293,7 +293,12 @@ mod tests {
             write(folder.path(), stage);
             let zero = ZeroCheckpoint::open(folder.path(), None).unwrap();
             assert_eq!((zero.stage(), zero.world_size()), (stage, 2));
-            for (name, expected) in [("a", &A[..]), ("b", &B), ("tied", &B), ("c", &C)] {
+            for (name, expected) in [
+                ("a", &A[..]),
+                ("b", &B[..]),
+                ("tied", &B[..]),
+                ("c", &C[..]),
+            ] {
                 let found = numbers(zero.pieces(name).unwrap());
                 assert_eq!(found, expected, "{name} of stage {stage}");
             }
@@ -304,7 +309,7 @@ mod tests {
             let groups = zero.optimizer().and_then(|own| own.get("param_groups"));
             let group = groups.and_then(Value::as_slice).and_then(<[Value]>::first);
             assert_eq!(group.and_then(|group| group.get("lr")?.as_f64()), Some(0.5));
-            for (name, expected) in [("a", &A[..]), ("b", &B)] {
+            for (name, expected) in [("a", &A[..]), ("b", &B[..])] {
                 let state = zero.state_of(name).unwrap();
                 assert!(
                     matches!(

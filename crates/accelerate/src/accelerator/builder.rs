@@ -508,3 +508,20 @@ fn refuse_cut_sequences(environment: &Environment) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_not_shared() -> Result<()> {
+        let of = |size: &str| {
+            let size = size.to_owned();
+            Environment::from_pairs([("PARALLELISM_CONFIG_SP_SIZE".to_owned(), size)])
+        };
+        refuse_cut_sequences(&of("1"))?;
+        let text = refuse_cut_sequences(&of("2")).unwrap_err().to_string();
+        assert!(text.contains("does not cut sequences"), "{text}");
+        Ok(())
+    }
+}
