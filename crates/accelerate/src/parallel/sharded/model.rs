@@ -1,5 +1,6 @@
 //! A model that is trained in shards.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,12 +113,11 @@ impl ShardedModel {
         let groups = Groups::new(group, plan.mesh)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
+        bring_what_stays_whole(module, &wanted, device)?;
         let mut made = Vec::with_capacity(wanted.len());
         for unit in wanted {
             made.push(make_unit(unit, plan, &groups, device)?);
         }
-        // Buffers, and what is in no unit.
-        module.to_device(device)?;
         // What was whole will not come again.
         let _gave = memory::give_back_freed_memory();
         broadcast_buffers(module, group)?;
@@ -297,6 +297,21 @@ fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Devic
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
     Ok(Unit::new(unit.name, flats, plan.keep_up_to))
+}
+
+/// Lets buffers, and parameters that are in no unit, lie on the device.
+fn bring_what_stays_whole(module: &dyn Module, cut: &[UnitPlan], device: Device) -> Result<()> {
+    let cut = cut.iter().flat_map(|unit| &unit.parameters);
+    let cut: HashSet<usize> = cut.map(|(_, tensor)| storage::identity(tensor)).collect();
+    for parameter in module.parameters() {
+        if !cut.contains(&parameter.identity()) {
+            parameter.to_device(device)?;
+        }
+    }
+    for (_, buffer) in module.named_buffers() {
+        buffer.to_device(device)?;
+    }
+    Ok(())
 }
 
 /// Lets a parameter lie on the device, in every handle on it. A gradient, which is of no step to come,
