@@ -3,7 +3,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use accelerate_formats::Weights;
-use accelerate_plan::parallel::Sharded;
+use accelerate_plan::parallel::{Dialect, Sharded};
 use accelerate_torch::storage;
 use tch::Device;
 
@@ -32,10 +32,13 @@ pub struct PreparedModel<M> {
 
 impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
-        if accelerator.sharding().is_some() {
-            hollow(&mut model, accelerator.device())?;
-        }
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let mut prepared = match accelerator.sharding() {
+            Some(_) => {
+                hollow(&mut model, accelerator.device())?;
+                Self::in_precision(model, accelerator)?
+            }
+            None => Self::for_evaluation(model, accelerator)?,
+        };
         let shared = &accelerator.shared;
         let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
         if let Some(plan) = accelerator.sharding() {
@@ -56,7 +59,17 @@ impl<M: Module> PreparedModel<M> {
             prepared.sharded = Some(sharded);
         } else if shared.state.process_group().is_some() && !alone {
             check_copies(accelerator)?;
-            let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
+            let kwargs = match accelerator.parallel_plan() {
+                Some(plan) if plan.dialect == Dialect::DeepSpeed => {
+                    let ranks = accelerator.num_processes();
+                    shared
+                        .ddp
+                        .clone()
+                        .averaged_by(plan.reduction.average, ranks)
+                }
+                _ => shared.ddp.clone(),
+            };
+            let hook = DataParallel::new(&prepared.model, &shared.state, kwargs)?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients =
                 ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
@@ -81,7 +94,7 @@ impl<M: Module> PreparedModel<M> {
             return Self::for_evaluation(model, accelerator);
         };
         hollow(&mut model, accelerator.device())?;
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let mut prepared = Self::in_precision(model, accelerator)?;
         let state = &accelerator.shared.state;
         prepared.sharded = Some(ShardedModel::for_evaluation(&prepared.model, state, plan)?);
         Ok(prepared)
@@ -91,6 +104,11 @@ impl<M: Module> PreparedModel<M> {
         if accelerator.shared.device_placement {
             model.to_device(accelerator.device())?;
         }
+        Self::in_precision(model, accelerator)
+    }
+
+    /// The model where it lies: one that is cut goes to the device unit by unit.
+    fn in_precision(model: M, accelerator: &Accelerator) -> Result<Self> {
         // Before data parallelism, which then sees outputs as they leave the model.
         let autocast = match accelerator.precision().hook() {
             Some(hook) => Some(model.add_hook(Rc::new(hook))?),

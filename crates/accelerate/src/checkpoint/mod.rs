@@ -13,6 +13,7 @@ mod checkpointable;
 mod comm_hooks;
 mod compare;
 mod copies;
+mod deepspeed;
 mod distributed;
 mod distributed_optimizer;
 mod dtype;

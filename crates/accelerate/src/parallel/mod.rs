@@ -15,11 +15,12 @@ pub use comm_hook::{
 };
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
 pub use deepspeed::Together;
-pub(crate) use deepspeed::{DeepSpeed, Manner};
+pub(crate) use deepspeed::{DeepSpeed, Manner, Plugins};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
-    Kept, Piece, check_optimizer, pieces, slices_of_state, total_norm, whole_state_of,
+    Kept, Piece, check_optimizer, pieces, slices_of_state, total_norm, visit_whole_state,
+    whole_state_of,
 };
 pub(crate) use strategy::{Strategy, backward};

@@ -163,18 +163,19 @@ impl Engine {
         // The backward pass begins with what was used last.
         let last = state.order.last().filter(|_| records);
         let keeps_root = records && self.timing.keeps_root;
-        let stays = last == Some(unit) || (unit == ROOT && keeps_root);
+        let is_kept = |unit: usize| records && state.units.get(unit).is_some_and(|one| one.is_kept);
+        let stays = last == Some(unit) || (unit == ROOT && keeps_root) || is_kept(unit);
+        // Gathered ahead and not used.
+        let others = ROOT + 1..state.units.len();
+        let others = others.filter(|&other| last != Some(other) && !is_kept(other));
+        let others: Vec<usize> = others.filter(|_| unit == ROOT && drops).collect();
         if drops && !stays {
             state.release(unit)?;
         }
         if unit == ROOT {
             state.order.end();
-            if drops {
-                // Gathered ahead and not used.
-                let others = ROOT + 1..state.units.len();
-                for other in others.filter(|&other| last != Some(other)) {
-                    state.release(other)?;
-                }
+            for other in others {
+                state.release(other)?;
             }
         }
         Ok(())

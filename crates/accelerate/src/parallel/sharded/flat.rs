@@ -58,6 +58,13 @@ pub(super) struct Member {
     pub(super) range: Slice,
 }
 
+impl Member {
+    /// How many numbers the whole has.
+    pub(super) fn len(&self) -> u64 {
+        self.shape.iter().map(|&size| size.unsigned_abs()).product()
+    }
+}
+
 /// What parameters look at.
 enum Presence {
     /// Their slices.

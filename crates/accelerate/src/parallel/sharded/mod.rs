@@ -33,6 +33,6 @@ mod whole;
 
 pub use model::ShardedModel;
 pub(crate) use norm::total_norm;
-pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
+pub(crate) use optimizer_state::{slices_of_state, visit_whole_state, whole_state_of};
 pub(crate) use pieces::{Kept, Piece, pieces};
 pub(crate) use support::check_optimizer;

@@ -1,5 +1,6 @@
 //! A model that is trained in shards.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use accelerate_plan::parallel::{
     Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp, memory};
+use accelerate_torch::{ProcessGroup, ReduceOp, autograd, memory, storage};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
@@ -50,7 +51,8 @@ pub struct ShardedModel {
 impl ShardedModel {
     /// Cuts `module` into shards as the plan says, with rank 0's values.
     ///
-    /// Memory is needed for one unit at a time besides what is there. Ranks other than 0 may bring a
+    /// Memory is needed for one unit at a time besides what is there: a model in CPU memory goes to the
+    /// device unit by unit. Ranks other than 0 may bring a
     /// model whose parameters have no memory; where rank 0 does too, values are loaded before the first
     /// forward pass.
     ///
@@ -102,13 +104,19 @@ impl ShardedModel {
         })?;
         require_values(module, "sharding")?;
         let wanted = units(module, plan)?;
+        let device = state.device();
+        if let Some(first) = module.parameters().first() {
+            // From where it lies, ranks tell each other what they brought.
+            first.to_device(device)?;
+        }
         same_model(group, module, call)?;
         let groups = Groups::new(group, plan.mesh)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
+        bring_what_stays_whole(module, &wanted, device)?;
         let mut made = Vec::with_capacity(wanted.len());
         for unit in wanted {
-            made.push(make_unit(unit, plan, &groups)?);
+            made.push(make_unit(unit, plan, &groups, device)?);
         }
         // What was whole will not come again.
         let _gave = memory::give_back_freed_memory();
@@ -162,6 +170,11 @@ impl ShardedModel {
         self.state.counted("overflow", site, |_| {
             Ok(self.engine.groups.gather.all_reduce(found, ReduceOp::Max)?)
         })
+    }
+
+    /// The type in which a trained parameter is computed with that is kept in another.
+    pub(crate) fn compute_kind(&self, kept: Kind) -> Kind {
+        kinds(&self.plan.precision, kept, true).compute
     }
 
     /// Values were loaded into a model that may have had none.
@@ -263,9 +276,11 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
 /// Parameters that can lie in one storage.
 type Alike = ((bool, Kind, Device), Vec<Tensor>);
 
-fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
+/// Cuts one unit. Only now its parameters go to the device: the whole model may have no room there.
+fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Device) -> Result<Unit> {
     let mut storages: Vec<Alike> = Vec::new();
     for (_, tensor) in unit.parameters {
+        bring(&tensor, device)?;
         let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
         match storages.iter_mut().find(|(other, _)| *other == key) {
             Some((_, members)) => members.push(tensor),
@@ -281,7 +296,33 @@ fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Uni
         };
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
-    Ok(Unit::new(unit.name, flats))
+    Ok(Unit::new(unit.name, flats, plan.keep_up_to))
+}
+
+/// Lets buffers, and parameters that are in no unit, lie on the device.
+fn bring_what_stays_whole(module: &dyn Module, cut: &[UnitPlan], device: Device) -> Result<()> {
+    let cut = cut.iter().flat_map(|unit| &unit.parameters);
+    let cut: HashSet<usize> = cut.map(|(_, tensor)| storage::identity(tensor)).collect();
+    for parameter in module.parameters() {
+        if !cut.contains(&parameter.identity()) {
+            parameter.to_device(device)?;
+        }
+    }
+    for (_, buffer) in module.named_buffers() {
+        buffer.to_device(device)?;
+    }
+    Ok(())
+}
+
+/// Lets a parameter lie on the device, in every handle on it. A gradient, which is of no step to come,
+/// goes.
+fn bring(parameter: &Tensor, device: Device) -> Result<()> {
+    if parameter.device() == device {
+        return Ok(());
+    }
+    let there = tch::no_grad(|| parameter.f_to_device(device))?;
+    autograd::set_grad(parameter, None)?;
+    Ok(storage::alias(parameter, &there)?)
 }
 
 /// The types of parameters that were loaded in one; what is not one of the three usual

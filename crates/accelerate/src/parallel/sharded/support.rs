@@ -1,7 +1,7 @@
 //! What of a plan this version can carry out.
 
 use accelerate_plan::parallel::{
-    AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded, Storage,
+    AfterForward, ParallelPlan, Quantised, Recompute, Sharded, Storage,
 };
 use accelerate_torch::meta;
 use tch::Device;
@@ -76,11 +76,6 @@ pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
     refuse(
         plan.recompute != Recompute::Nothing,
         "activation checkpointing",
-    );
-    let scales = &plan.precision.loss_scaling;
-    refuse(
-        matches!(scales, LossScaling::Fixed(_) | LossScaling::Dynamic(_)),
-        "DeepSpeed's loss scaling",
     );
     if missing.is_empty() {
         return Ok(());

@@ -17,11 +17,15 @@ pub(super) struct Unit {
     pub(super) active: Vec<u64>,
     /// Whether all of its gradients of this backward pass are there.
     pub(super) is_done: bool,
+    /// Whether it is so small that it stays whole from the forward pass to the backward pass.
+    pub(super) is_kept: bool,
 }
 
 impl Unit {
-    pub(super) fn new(name: String, flats: Vec<Flat>) -> Self {
+    pub(super) fn new(name: String, flats: Vec<Flat>, keep_up_to: u64) -> Self {
+        let mut members = flats.iter().flat_map(|flat| &flat.members);
         Self {
+            is_kept: members.all(|member| member.len() <= keep_up_to),
             name,
             flats,
             active: Vec::new(),

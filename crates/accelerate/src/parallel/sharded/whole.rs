@@ -68,6 +68,41 @@ impl ShardedModel {
             .collect()
     }
 
+    /// Whole weights in the types in which they are computed with. What is one tensor stays one.
+    pub(crate) fn as_computed(&self, weights: StateDict) -> Result<StateDict> {
+        let mut cast: HashMap<usize, Tensor> = HashMap::new();
+        let weights = weights.into_iter().map(|(name, tensor)| {
+            let own = storage::identity(&tensor);
+            let known = cast.get(&own).map(Tensor::shallow_clone);
+            let computed = match known {
+                Some(known) => known,
+                None => tensor.f_to_kind(self.compute_kind(tensor.f_kind()?))?,
+            };
+            cast.insert(own, computed.shallow_clone());
+            Ok((name, computed))
+        });
+        weights.collect()
+    }
+
+    /// Hands out every parameter's whole value in the type in which it is kept, with the identity of
+    /// its tensor. Memory is needed for one storage at a time; what `visit` keeps of a value keeps the
+    /// whole storage.
+    ///
+    /// # Collective
+    /// Every rank calls this. An error of `visit` leaves other ranks waiting: let it fail for nothing
+    /// that is not the same on all.
+    pub(crate) fn visit_whole(&self, visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+        let site = Site::Model(self.class);
+        self.state
+            .counted("whole weights", site, |_| self.engine.visit_whole(visit))
+    }
+
+    /// This rank's place among those that hold one copy of the model, and how many these are.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let groups = &self.engine.groups;
+        (groups.rank(), groups.shards())
+    }
+
     /// Whether this is what trains `module`.
     pub(crate) fn holds(&self, module: &dyn Module) -> bool {
         let wanted: Vec<usize> = module
@@ -185,18 +220,27 @@ impl Drop for Summoned<'_> {
 impl Engine {
     /// Every parameter's whole value by the identity of its tensor, where it is kept.
     fn whole_values(&self, keeps: bool) -> Result<HashMap<usize, Tensor>> {
-        let state = self.lock();
         let mut found = HashMap::new();
+        self.visit_whole(|parameter, whole| {
+            if keeps {
+                found.insert(parameter, whole);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Hands out every parameter's whole value, of one storage after another, with the identity of its
+    /// tensor.
+    fn visit_whole(&self, mut visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+        let state = self.lock();
         for flat in state.units.iter().flat_map(|unit| &unit.flats) {
             let whole = flat.gathered(&flat.shard, &self.groups)?;
-            if !keeps {
-                continue;
-            }
             for (member, view) in flat.members.iter().zip(flat.cut(&whole)?) {
-                found.insert(storage::identity(&member.parameter), view);
+                visit(storage::identity(&member.parameter), view)?;
             }
         }
-        Ok(found)
+        Ok(())
     }
 }
 
