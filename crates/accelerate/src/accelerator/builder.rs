@@ -8,7 +8,7 @@ use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
     self as plan, Accumulation, DeepSpeedConfig, DeepSpeedSettings, JobFacts, ParallelPlan,
-    Recompute, ShardingSettings,
+    ShardingSettings,
 };
 use accelerate_torch::Backend;
 
@@ -366,10 +366,6 @@ impl AcceleratorBuilder {
                 );
             }
             gradient_state.set_num_steps(steps);
-        }
-        // Where models are cut, the engine refuses it.
-        if !plan.is_sharded() && plan.recompute != Recompute::Nothing {
-            tracing::warn!("activation checkpointing is asked for, and not done here");
         }
         Ok(Some(plan))
     }

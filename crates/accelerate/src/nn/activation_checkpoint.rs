@@ -139,11 +139,8 @@ impl ActivationCheckpoint {
         Self { place, inputs }
     }
 
-    /// The forward pass of the module that this is a hook of.
+    /// The forward pass of a module that this [applies to](Self::applies_to).
     pub(super) fn forward<M: Forward>(&self, module: &M, input: M::Input) -> Result<M::Output> {
-        if !autograd::is_enabled() || !self.finds(module) {
-            return module.forward(input);
-        }
         let parameters = trained(module)?;
         let kept = Inputs::of(&input)?;
         if parameters.is_empty() && !kept.wants.contains(&true) {
@@ -168,8 +165,11 @@ impl ActivationCheckpoint {
         Ok(output)
     }
 
-    /// Whether the module will be found again, as the one that it is.
-    fn finds<M: Module>(&self, module: &M) -> bool {
+    /// Whether something is recorded, and the module will be found again as the one that it is.
+    pub(super) fn applies_to<M: Module>(&self, module: &M) -> bool {
+        if !autograd::is_enabled() {
+            return false;
+        }
         let identity = |module: &M| module.state().map(ModuleState::identity);
         with_module(self.place, identity).is_some_and(|found| found == identity(module))
     }
@@ -417,5 +417,4 @@ fn on_cpu(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
 }
 
 #[cfg(test)]
-#[path = "activation_checkpoint_tests.rs"]
 mod tests;

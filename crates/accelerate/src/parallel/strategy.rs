@@ -9,6 +9,7 @@ use tch::Tensor;
 use super::ddp::unused;
 use super::{DataParallel, ShardedModel};
 use crate::collectives::{Site, explain};
+use crate::nn::is_any_checkpointed;
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -75,7 +76,12 @@ pub(crate) fn backward(
     models: &[Strategy],
     loss: &Tensor,
 ) -> Result<()> {
-    let run = || autograd::backward(&[loss.shallow_clone()], None, BackwardOptions::default());
+    let options = BackwardOptions {
+        // What a module computes again, it computes where it lives.
+        on_calling_thread: is_any_checkpointed(),
+        ..BackwardOptions::default()
+    };
+    let run = || autograd::backward(&[loss.shallow_clone()], None, options);
     // All of them are asked: each forgets that it waited.
     let waited = models.iter().filter(|model| model.takes_part());
     let exchanges = waited.count() > 0;

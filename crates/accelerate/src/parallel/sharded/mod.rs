@@ -36,3 +36,4 @@ pub(crate) use norm::total_norm;
 pub(crate) use optimizer_state::{slices_of_state, whole_state_of};
 pub(crate) use pieces::{Kept, Piece, pieces};
 pub(crate) use support::check_optimizer;
+pub(crate) use units::innermost_units;
