@@ -5,7 +5,7 @@ use std::fs;
 use accelerate::Result;
 use accelerate::nn::{Forward, Module};
 use accelerate_plan::parallel::{NoSync, ParallelPlan, Sharded};
-use accelerate_testkit::{Rank, ranks};
+use accelerate_testkit::ranks;
 use accelerate_torch::autograd;
 use tch::{Device, Kind, Tensor};
 
