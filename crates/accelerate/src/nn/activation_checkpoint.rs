@@ -224,7 +224,13 @@ struct Inputs {
 impl Inputs {
     fn of(input: &dyn Tree) -> Result<Self> {
         let mut parcel = Parcel::default();
-        input.pack(&mut parcel)?;
+        input.pack(&mut parcel).map_err(|error| Error::Argument {
+            operation: "activation checkpointing",
+            expected: "inputs that can be taken apart and put together again, as those of \
+                       `derive(Tree)` without skipped fields"
+                .to_owned(),
+            found: error.to_string(),
+        })?;
         let tensors = parcel.take_tensors();
         let versions = versions(&tensors)?;
         Ok(Self {
