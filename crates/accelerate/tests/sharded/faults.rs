@@ -1,10 +1,14 @@
 //! What one rank does otherwise leaves no other waiting.
 
+use std::cell::RefCell;
 use std::fs;
+use std::rc::Rc;
 
 use accelerate::Result;
-use accelerate::nn::{Forward, Module};
+use accelerate::nn::{Forward, Hook, Module};
+use accelerate::tree::{Tree, leaves};
 use accelerate_plan::parallel::{NoSync, ParallelPlan, Sharded};
+use accelerate_plan::settings::BackwardPrefetch;
 use accelerate_testkit::ranks;
 use accelerate_torch::autograd;
 use tch::{Device, Kind, Tensor};
@@ -55,6 +59,51 @@ fn a_rank_whose_loss_does_not_touch_the_model_brings_zeros() {
         for plan in plans {
             let what = plan.sharded;
             assert_eq!(train(plan.clone(), true)?, train(plan, false)?, "{what:?}");
+        }
+        Ok(())
+    });
+}
+
+/// Keeps what its module computed.
+#[derive(Default)]
+struct Keep(RefCell<Option<Tensor>>);
+
+impl Hook for Keep {
+    fn after_forward(&self, _module: &dyn Module, output: &mut dyn Tree) -> Result<()> {
+        *self.0.borrow_mut() = leaves(output)?.pop();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_rank_whose_loss_leaves_units_out_brings_zeros_for_them() {
+    ranks(&[2, 3], |rank| -> Result<()> {
+        let train = |plan: ParallelPlan, touches: bool| -> Result<Weights> {
+            let mut job = Job::new(rank, &Setup::default().by(plan))?;
+            let keep = Rc::new(Keep::default());
+            let _stays = job.model.blocks[1].add_hook(Rc::<Keep>::clone(&keep))?;
+            for step in 0..4 {
+                let whole = loss(&job.model, &batch(step, rank))?;
+                let part = keep.0.borrow_mut().take().unwrap();
+                let part = part.f_square()?.f_mean(Kind::Float)?;
+                let is_odd = (step + rank.index()) % 2 == 1;
+                let value = match is_odd {
+                    true if touches => part.f_add(&whole.f_mul_scalar(0.0)?)?,
+                    true => part,
+                    false => whole,
+                };
+                job.accelerator.backward(&value)?;
+                job.step()?;
+            }
+            job.weights()
+        };
+        for backward in [BackwardPrefetch::BackwardPre, BackwardPrefetch::NoPrefetch] {
+            for sharded in [Sharded::Gradients, Sharded::Parameters] {
+                let mut plan = plan(rank, sharded, by_class());
+                plan.prefetch.backward = backward;
+                let expected = train(plan.clone(), true)?;
+                assert_eq!(expected, train(plan, false)?, "{sharded:?} {backward:?}");
+            }
         }
         Ok(())
     });

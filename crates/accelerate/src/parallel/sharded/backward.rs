@@ -21,6 +21,11 @@ impl Engine {
         // Through a model that is only evaluated, gradients just pass: nothing ends that.
         if self.trains {
             self.begin_backward(state)?;
+            let place = state.route.iter().position(|&next| next == unit);
+            if let Some(place) = place {
+                self.catch_up(state, place)?;
+                state.passed = state.passed.max(place + 1);
+            }
         }
         let own = unit_at(&mut state.units, unit)?;
         if !own.active.contains(&call) {
@@ -166,8 +171,9 @@ impl Engine {
             if !goes_back {
                 return Ok(());
             }
-            self.go_along(state)?;
+            state.begin_backward()?;
         }
+        self.catch_up(state, usize::MAX)?;
         if self.syncs() {
             state.reduce_rest(&self.groups)?;
         }
@@ -182,22 +188,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the exchanges that the backward pass of other ranks makes, in their order, with gradients
-    /// that are zero.
+    /// Makes the exchanges of units that gradients of other ranks may go through, up to a place on the
+    /// way back, with gradients that are zero: this rank's have passed them by.
     ///
-    /// Their order is that of one forward pass and its backward pass.
-    fn go_along(&self, state: &mut State) -> Result<()> {
-        state.begin_backward()?;
-        let units: Vec<usize> = state.watched.iter().rev().copied().collect();
-        for (place, &unit) in units.iter().enumerate() {
+    /// The way is that of one forward pass. Of several before one backward pass it is the last one's.
+    fn catch_up(&self, state: &mut State, place: usize) -> Result<()> {
+        while state.passed < place.min(state.route.len()) {
+            let Some(unit) = state.route.get(state.passed).copied() else {
+                break;
+            };
+            state.passed += 1;
             self.make_ready(state, unit)?;
-            let behind = units.get(..=place).unwrap_or_default();
-            while let Some(next) = state.queue.front().copied().filter(|_| self.syncs()) {
-                if !behind.contains(&next) {
-                    break;
-                }
-                state.queue.pop_front();
-                state.reduce(next, &self.groups)?;
+            let behind = state.route.iter().take(state.passed);
+            let behind: Vec<usize> = behind.copied().collect();
+            if self.syncs() {
+                state.reduce_passed(&behind, &self.groups)?;
             }
             if self.timing.prefetch_backward == BackwardPrefetch::BackwardPost {
                 state.prefetch_backward(unit, &self.groups)?;
@@ -260,6 +265,8 @@ impl State {
         self.in_backward = true;
         // What was used first has its gradients last.
         self.queue = self.ran.iter().rev().copied().collect();
+        self.route = self.watched.iter().rev().copied().collect();
+        self.passed = 0;
         let mut flats = self.units.iter_mut().flat_map(|unit| &mut unit.flats);
         flats.try_for_each(Flat::begin_gradients)
     }
@@ -268,6 +275,7 @@ impl State {
         self.queue.clear();
         self.ran.clear();
         self.watched.clear();
+        self.route.clear();
         self.left.clear();
         self.agreement = None;
         self.in_backward = false;
@@ -309,9 +317,14 @@ impl State {
 
     /// Reduces the units that are complete, as far as it is their turn.
     fn reduce_complete(&mut self, groups: &Groups) -> Result<()> {
+        self.reduce_passed(&[], groups)
+    }
+
+    /// Reduces the units whose turn it is, if gradients have passed them or are complete.
+    fn reduce_passed(&mut self, passed: &[usize], groups: &Groups) -> Result<()> {
         while let Some(&unit) = self.queue.front() {
             let own = unit_at(&mut self.units, unit)?;
-            if own.has_trained() && !own.is_complete() {
+            if !passed.contains(&unit) && own.has_trained() && !own.is_complete() {
                 break;
             }
             self.queue.pop_front();

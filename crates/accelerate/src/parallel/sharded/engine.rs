@@ -41,6 +41,9 @@ pub(super) struct State {
     /// The same units in the order in which their last passes ended, as far as gradients can come to
     /// them: the backward pass takes them the other way round.
     pub(super) watched: Vec<usize>,
+    /// The way of this backward pass through the units, and how many of them it has come to.
+    pub(super) route: Vec<usize>,
+    pub(super) passed: usize,
     /// What ranks are telling each other of this backward pass.
     pub(super) agreement: Option<Agreement>,
     /// Of every unit, whether any rank has whole gradients of it that this pass has to add up.
@@ -75,6 +78,8 @@ impl Engine {
                 order: Order::default(),
                 ran: Vec::new(),
                 watched: Vec::new(),
+                route: Vec::new(),
+                passed: 0,
                 agreement: None,
                 left: Vec::new(),
                 queue: VecDeque::new(),

@@ -35,8 +35,8 @@ use crate::{Error, Result};
 /// of what this rank keeps of it, and so is its gradient: what updates every number by itself needs
 /// to know nothing of it.
 ///
-/// A parameter that takes no part in a pass counts as one whose gradient is zero, and so does a whole
-/// model on a rank whose loss has nothing to do with it while that of others does.
+/// A parameter that takes no part in a pass counts as one whose gradient is zero. So does all that the
+/// loss of one rank has nothing to do with while that of another has.
 ///
 /// What has been gathered is used again as long as nobody changed it, where the plan keeps parameters
 /// whole: in evaluation and between accumulated batches nothing is sent. So a change in place of a
