@@ -8,7 +8,6 @@ use accelerate_torch::autograd;
 use tch::Device;
 
 use super::agreement::Agreement;
-use super::flat::Flat;
 use super::groups::Groups;
 use super::order::Order;
 use super::pool::Pool;
