@@ -379,7 +379,19 @@ unsafe extern "C" {
         count: usize,
         retain_graph: bool,
         create_graph: bool,
+        on_calling_thread: bool,
     ) -> *mut Status;
+    pub(crate) fn acc_gradients(
+        outputs: *const *const CTensor,
+        gradients: *const *const CTensor,
+        count: usize,
+        inputs: *const *const CTensor,
+        inputs_count: usize,
+        found: *mut bool,
+        target: *mut c_void,
+        push: Push,
+    ) -> *mut Status;
+    pub(crate) fn acc_has_hooks(tensor: *const CTensor, out: *mut bool) -> *mut Status;
 
     // group.cpp: stores
     pub(crate) fn acc_store_tcp(

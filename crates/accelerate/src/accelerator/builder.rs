@@ -8,7 +8,7 @@ use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
     self as plan, Accumulation, DeepSpeedConfig, DeepSpeedPlugins, DeepSpeedSettings, JobFacts,
-    LossScaling, ParallelPlan, Recompute, ShardingSettings,
+    LossScaling, ParallelPlan, ShardingSettings,
 };
 use accelerate_torch::Backend;
 
@@ -414,10 +414,6 @@ impl AcceleratorBuilder {
                 );
             }
             gradient_state.set_num_steps(steps);
-        }
-        // Where models are cut, the engine refuses it.
-        if !plan.is_sharded() && plan.recompute != Recompute::Nothing {
-            tracing::warn!("activation checkpointing is asked for, and not done here");
         }
         Ok(Some(plan))
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{BackwardHook, Module};
+use super::{ActivationCheckpoint, BackwardHook, Module};
 use crate::Result;
 use crate::tree::Tree;
 
@@ -37,6 +37,12 @@ pub trait Hook {
     /// because the call failed or panicked: ends what `before_forward` began.
     fn abandon_forward(&self, module: &dyn Module) {
         let _ = module;
+    }
+
+    /// What lets the module compute its activations again in the backward pass, rather than keep
+    /// them; the first hook of a module that answers counts.
+    fn checkpoint(&self) -> Option<&ActivationCheckpoint> {
+        None
     }
 }
 

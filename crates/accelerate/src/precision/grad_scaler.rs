@@ -226,7 +226,11 @@ impl GradScaler {
         }
         // What has been divided stays so; groups that came since are new at the end.
         shared.unscale(rates, &parameters)?;
+        let share = shared.share.clone();
         let progress = shared.progress(rates);
+        if let (Some(share), Some(first)) = (share, parameters.first()) {
+            progress.share(&share, first.device())?;
+        }
         if progress.found.is_empty() {
             return Err(order(
                 "step with a gradient scaler",
@@ -236,16 +240,8 @@ impl GradScaler {
             ));
         }
         progress.stepped = true;
-        let found: Vec<_> = progress
-            .found
-            .iter()
-            .map(|(_, one)| one.shallow_clone())
-            .collect();
         let mut nonfinite = false;
-        for found in &found {
-            if let Some(share) = &shared.share {
-                share(found)?;
-            }
+        for (_, found) in &progress.found {
             nonfinite |= found.f_double_value(&[])? != 0.0;
         }
         Ok(nonfinite)
@@ -474,6 +470,25 @@ impl Tensors {
 }
 
 impl Progress {
+    /// Takes what any rank found for what this one did, also where it has no gradients itself.
+    ///
+    /// # Collective
+    /// Every rank calls this, whatever it has.
+    fn share(&mut self, share: &Share, device: Device) -> Result<()> {
+        let mut own = 0.0;
+        for (_, found) in &self.found {
+            own += found.f_double_value(&[])?;
+        }
+        let has_gradients = f64::from(u8::from(!self.found.is_empty()));
+        let all = Tensor::from_slice(&[own, has_gradients]);
+        let all = all.f_to_kind(Kind::Float)?.f_to_device(device)?;
+        share(&all)?;
+        if all.f_double_value(&[1])? > 0.0 {
+            self.found = vec![(device, all.f_select(0, 0)?)];
+        }
+        Ok(())
+    }
+
     fn found_on(&mut self, device: Device) -> Result<Tensor> {
         if let Some((_, found)) = self.found.iter().find(|(own, _)| *own == device) {
             return Ok(found.shallow_clone());

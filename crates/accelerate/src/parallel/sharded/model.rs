@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
-    Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
+    AfterForward, Cast, FloatType, InputCast, ParallelPlan, Precision, Quantised, Sharded as What,
 };
 use accelerate_torch::{ProcessGroup, ReduceOp, autograd, memory, storage};
 use tch::{Device, Kind, Tensor};
@@ -34,7 +36,12 @@ use crate::{Error, Result};
 /// of what this rank keeps of it, and so is its gradient: what updates every number by itself needs
 /// to know nothing of it.
 ///
-/// A parameter that takes no part in a pass counts as one whose gradient is zero.
+/// A parameter that takes no part in a pass counts as one whose gradient is zero. So does all that the
+/// loss of one rank has nothing to do with while that of another has.
+///
+/// What has been gathered is used again as long as nobody changed it, where the plan keeps parameters
+/// whole: in evaluation and between accumulated batches nothing is sent. So a change in place of a
+/// parameter is one that every rank makes.
 ///
 /// # Source
 /// `torch.distributed.fsdp.FullyShardedDataParallel` with `use_orig_params`, and the stages of
@@ -110,7 +117,7 @@ impl ShardedModel {
             first.to_device(device)?;
         }
         same_model(group, module, call)?;
-        let groups = Groups::new(group, plan.mesh)?;
+        let groups = Groups::new(group, plan.mesh, node_size(plan, group, state.device())?)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
         bring_what_stays_whole(module, &wanted, device)?;
@@ -178,14 +185,23 @@ impl ShardedModel {
     }
 
     /// Values were loaded into a model that may have had none.
-    pub(crate) fn note_values(&self) {
+    pub(crate) fn note_values(&self) -> Result<()> {
         self.engine.lock().is_empty = false;
+        self.engine.rest()
     }
 
     /// Leaves nothing but shards, with their gradients, as an optimizer has to find them: a forward
     /// pass that no backward pass followed may have left units whole.
     pub(crate) fn rest(&self) -> Result<()> {
         self.engine.rest()
+    }
+
+    pub(crate) fn join_backward(&self) -> Result<()> {
+        self.engine.join_backward()
+    }
+
+    pub(crate) fn is_agreed(&self) -> Result<bool> {
+        self.engine.is_agreed()
     }
 
     pub(crate) fn finish_backward(&self) -> Result<()> {
@@ -230,6 +246,29 @@ fn is_empty_on_rank_0(module: &dyn Module, group: &ProcessGroup) -> Result<bool>
     let flag = Tensor::f_full([1], f64::from(u8::from(is_empty)), (Kind::Float, device))?;
     group.broadcast(&flag, 0)?;
     Ok(flag.f_double_value(&[0])? > 0.0)
+}
+
+/// How many ranks of a copy make a machine, where something is exchanged among them: as the plan says, or
+/// for gradients that travel as integers as many as rank 0 has on its own, if that divides them.
+fn node_size(
+    plan: &ParallelPlan,
+    group: &ProcessGroup,
+    device: Device,
+) -> Result<Option<NonZeroUsize>> {
+    if let (What::Parameters, AfterForward::ReleaseTo(size)) = (plan.sharded, plan.after_forward) {
+        return Ok(Some(size));
+    }
+    if plan.reduction.gradients == Quantised::No {
+        return Ok(None);
+    }
+    let told = Environment::from_process().get(&env::LOCAL_WORLD_SIZE)?;
+    let told = told.map_or(0, |size| i64::try_from(size.get()).unwrap_or(0));
+    let size = Tensor::from_slice(&[told]).f_to_device(device)?;
+    group.broadcast(&size, 0)?;
+    let size = usize::try_from(size.f_int64_value(&[0])?).unwrap_or(0);
+    let ranks = plan.mesh.shard.get();
+    let is_between = size > 1 && size < ranks && ranks.is_multiple_of(size);
+    Ok(NonZeroUsize::new(size).filter(|_| is_between))
 }
 
 /// Into how large a buffer buffers are packed when rank 0 sends them.
@@ -293,6 +332,10 @@ fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Devic
         let options = FlatOptions {
             divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
             keeps_memory: plan.sharded == What::OptimizerState,
+            keeps_values: plan.sharded < What::Parameters,
+            weights: plan.weights,
+            gradients: plan.reduction.gradients,
+            has_second: matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
         };
         flats.push(Flat::new(members, kinds, groups, options)?);
     }

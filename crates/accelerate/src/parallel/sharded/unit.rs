@@ -73,7 +73,10 @@ pub(super) struct Timing {
 impl Timing {
     pub(super) fn of(plan: &ParallelPlan) -> Self {
         let drops = plan.sharded == Sharded::Parameters
-            && matches!(plan.after_forward, AfterForward::Release);
+            && matches!(
+                plan.after_forward,
+                AfterForward::Release | AfterForward::ReleaseTo(_)
+            );
         Self {
             drops_after_forward: drops,
             keeps_root: plan.keeps_root,

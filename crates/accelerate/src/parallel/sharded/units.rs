@@ -60,6 +60,24 @@ pub(super) fn units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<UnitPl
     Ok(units)
 }
 
+/// The names of the units whose activations are computed again where a plan asks for it: those that
+/// have no unit inside. What the root computes by itself is kept.
+///
+/// # Errors
+/// [`Error::Sharding`] for classes that the model does not have, with those that it has.
+pub(crate) fn innermost_units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<String>> {
+    let names: Vec<String> = units(root, plan)?
+        .into_iter()
+        .map(|unit| unit.name)
+        .filter(|name| !name.is_empty())
+        .collect();
+    let has_none_inside = |name: &&String| {
+        let mut others = names.iter().filter(|other| other != name);
+        !others.any(|other| is_below(other, name))
+    };
+    Ok(names.iter().filter(has_none_inside).cloned().collect())
+}
+
 /// Every parameter once, with all of its names, in the order of the first ones.
 fn parameters_with_names(root: &dyn Module) -> Vec<(Vec<String>, Tensor)> {
     let mut found: Vec<(Vec<String>, Tensor)> = Vec::new();
@@ -365,6 +383,28 @@ mod tests {
         let rest = |least| of_size(&model, least, SizeRule::RestAtLeast);
         assert_eq!(rest(40), ["linear", "attention"]);
         assert_eq!(rest(60), ["attention"]);
+        Ok(())
+    }
+
+    #[test]
+    fn innermost_units_are_computed_again() -> Result<()> {
+        let mut plan = ParallelPlan::new(Mesh::sharded(NonZeroUsize::MIN), Sharded::Parameters);
+        let innermost = |plan: &ParallelPlan| innermost_units(&model()?, plan);
+        assert!(innermost(&plan)?.is_empty());
+        plan.wrap = WrapPolicy::Classes(vec!["Block".to_owned()]);
+        assert_eq!(innermost(&plan)?, ["blocks.0", "blocks.1"]);
+        plan.wrap = WrapPolicy::Classes(["Block", "Sequential"].map(str::to_owned).to_vec());
+        assert_eq!(innermost(&plan)?, ["blocks.0", "blocks.1", "head"]);
+        let both = ["Block", "Linear"].map(str::to_owned).to_vec();
+        plan.wrap = WrapPolicy::Classes(both);
+        let expected = [
+            "blocks.0.first",
+            "blocks.0.second",
+            "blocks.1.first",
+            "blocks.1.second",
+            "head.0",
+        ];
+        assert_eq!(innermost(&plan)?, expected);
         Ok(())
     }
 

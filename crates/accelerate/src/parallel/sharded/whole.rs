@@ -21,11 +21,11 @@ impl ShardedModel {
     /// its own part, so all must make the same of them.
     ///
     /// # Collective
-    /// Every rank calls this. Inside, the model computes without further exchange, but its gradients
-    /// are not reduced.
+    /// Every rank calls this. Inside, the model computes without further exchange.
     ///
     /// # Errors
-    /// Those of `run`; [`Error::Argument`] inside of another such call or of a backward pass.
+    /// Those of `run`; [`Error::Argument`] inside of another such call or of a backward pass, and for a
+    /// backward pass inside of this, whose gradients would have no shard to go to.
     ///
     /// # Source
     /// `FullyShardedDataParallel.summon_full_params`.
@@ -160,6 +160,60 @@ impl ShardedModel {
     }
 }
 
+impl ShardedModel {
+    /// What this rank keeps of the sum of a parameter's gradients over ranks, while the parameter shows a
+    /// whole gradient of this rank that is still to be added to it.
+    pub(crate) fn hidden_gradient(&self, parameter: &Tensor) -> Option<Tensor> {
+        let wanted = storage::identity(parameter);
+        let state = self.engine.lock();
+        state
+            .units
+            .iter()
+            .flat_map(|unit| &unit.flats)
+            .find_map(|flat| {
+                let index = flat.place_of(wanted)?;
+                let hidden = flat.gradients.as_ref()?.hidden(index)?;
+                Some(hidden.shallow_clone())
+            })
+    }
+
+    /// Takes what [`hidden_gradient`](Self::hidden_gradient) answered, behind all
+    /// [whole gradients](Self::restore_gradient); whether the parameter is one of these.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`] for one that does not fit what this rank keeps.
+    pub(crate) fn restore_hidden_gradient(
+        &self,
+        name: &str,
+        parameter: &Tensor,
+        saved: &Tensor,
+    ) -> Result<bool> {
+        let wanted = storage::identity(parameter);
+        let mut state = self.engine.lock();
+        for flat in state.units.iter_mut().flat_map(|unit| &mut unit.flats) {
+            let Some(index) = flat.place_of(wanted) else {
+                continue;
+            };
+            let kept = flat.members.get(index).map(|member| member.slice.size());
+            let (Some(gradients), Some(kept)) = (&mut flat.gradients, kept) else {
+                return Ok(false);
+            };
+            if saved.size() != kept {
+                return Err(Error::StateMismatch {
+                    target: "gradients",
+                    problems: vec![format!(
+                        "`{name}`: expected {kept:?}, found {:?}",
+                        saved.size()
+                    )],
+                });
+            }
+            gradients.restore_hidden(index, saved)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
 /// Parameters that are whole until this ends.
 struct Summoned<'e> {
     engine: &'e Engine,
@@ -276,6 +330,12 @@ impl Flat {
         Ok(whole)
     }
 
+    /// The place of a parameter among these, by its tensor's identity.
+    fn place_of(&self, wanted: usize) -> Option<usize> {
+        let mut members = self.members.iter();
+        members.position(|member| storage::identity(&member.parameter) == wanted)
+    }
+
     fn room(&self, shard: &Tensor) -> Result<Tensor> {
         let options = (shard.f_kind()?, shard.device());
         Ok(Tensor::f_empty([length(self.layout.whole())], options)?)
@@ -311,6 +371,9 @@ impl Flat {
         if keep_changes {
             let own = part(&whole, rank * self.layout.shard(), self.layout.shard())?;
             tch::no_grad(|| self.shard.f_copy_(&own))?;
+        }
+        if let Some(gradients) = &self.gradients {
+            gradients.drop_foreign(&self.members)?;
         }
         self.show_slices()
     }
