@@ -111,11 +111,11 @@ mod tests {
         let half = MemorySize::from_bits(4);
         assert_eq!(half.bytes(), 1);
         assert_eq!((half + half).bytes(), 1);
+        assert_eq!((MemorySize::from_bytes(36) + half).fractional_bytes(), 36.5);
         assert_eq!(
-            (MemorySize::from_bytes(36) + half).fractional_bytes(),
-            36.5
+            half.saturating_sub(MemorySize::from_bytes(1)),
+            MemorySize::ZERO
         );
-        assert_eq!(half.saturating_sub(MemorySize::from_bytes(1)), MemorySize::ZERO);
         let sizes = [half, MemorySize::from_bytes(2)];
         assert_eq!(sizes.into_iter().sum::<MemorySize>().bits(), 20);
         assert_eq!(MemorySize::from_bits(u128::MAX).bytes(), u64::MAX);
