@@ -179,10 +179,10 @@ fn too_small(
 ) -> String {
     let left = limit.saturating_sub(used);
     format!(
-        "`{block}` must be whole on `{place}` to be computed and takes {} bytes ({size}), but of the \
-         limit of {} bytes {} are left",
-        size.bytes(),
-        limit.bytes(),
-        left.bytes()
+        "`{block}` must be whole on `{place}` to be computed and takes {}, but of the limit of {} only \
+         {} are left",
+        size.exact(),
+        limit.exact(),
+        left.exact()
     )
 }

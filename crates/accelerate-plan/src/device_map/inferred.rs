@@ -77,11 +77,10 @@ impl std::fmt::Display for BufferWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "buffers of {} bytes ({}) belong to parts that are not on an accelerator and stay on one \
-             all the same, but no accelerator has room for them: with `offload_buffers` they wait \
-             with their parts",
-            self.size.bytes(),
-            self.size
+            "buffers of {} belong to parts that are not on an accelerator and stay on one all the \
+             same, but no accelerator has room for them: with `offload_buffers` they wait with their \
+             parts",
+            self.size.exact()
         )
     }
 }

@@ -90,8 +90,8 @@ fn a_limit_below_the_largest_block_is_told_with_both() {
     let error = inferred.check_room().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`linear2` must be whole on `cpu` to be computed and takes 100 bytes (100 bytes), but of the \
-         limit of 99 bytes 99 are left"
+        "`linear2` must be whole on `cpu` to be computed and takes 100 bytes, but of the limit of 99 \
+         bytes only 99 bytes are left"
     );
     assert!(error.hint().unwrap().contains("at least 100 bytes"));
     for enough in ["cpu=100", "0=164", "0=236,cpu=0", "cpu=236"] {

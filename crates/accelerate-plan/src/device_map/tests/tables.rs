@@ -260,7 +260,7 @@ fn a_smaller_part_is_found_for_an_empty_place() {
         place.unwrap().to_string()
     });
     assert_eq!(places, ["disk", "0", "disk"]);
-    assert_eq!(inferred(&model, &options("0=256")), "module:disk");
+    assert_eq!(inferred(&model, &options("0=256")), ":disk");
 
     let two = numbered(sequential(vec![linear("", 10, 10), linear("", 10, 10)]));
     let two = tied(two, "0.weight", "1.weight");
