@@ -267,6 +267,13 @@ impl Mapped {
             .any(|used| used.place == place && (used.weights_bytes > 0 || used.cache_bytes > 0))
     }
 
+    /// Whether an accelerator holds a part.
+    pub(crate) fn uses_accelerator(&self) -> bool {
+        self.places
+            .iter()
+            .any(|used| used.place.is_accelerator() && used.weights_bytes > 0)
+    }
+
     /// The map as a few lines: a place and the names there, neighbours of a list as a range.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<(Placement, Vec<Run>)> = Vec::new();

@@ -82,15 +82,27 @@ pub(super) fn ways(
     };
     if accelerators.len() > 1 {
         let limits = only(&|place| place.is_accelerator());
-        ways.push(spread(Way::Pipelined, map(&limits, Mode::Balanced)?));
+        ways.push(spread(
+            Way::Pipelined,
+            map(&limits, Mode::Balanced)?,
+            devices,
+        ));
     }
     if !accelerators.is_empty() && devices.cpu() > 0 {
         let limits = only(&|place| place != Placement::Disk);
-        ways.push(spread(Way::CpuOffload, map(&limits, Mode::Sequential)?));
+        ways.push(spread(
+            Way::CpuOffload,
+            map(&limits, Mode::Sequential)?,
+            devices,
+        ));
     }
     // Without CPU memory in between only where there is none.
     let limits = only(&|place| place != Placement::Disk);
-    ways.push(spread(Way::DiskOffload, map(&limits, Mode::Sequential)?));
+    ways.push(spread(
+        Way::DiskOffload,
+        map(&limits, Mode::Sequential)?,
+        devices,
+    ));
     Ok(ways)
 }
 
@@ -110,7 +122,8 @@ fn plain(whole: u64, devices: &Devices) -> InferenceWay {
     }
 }
 
-fn spread(way: Way, map: Mapped) -> InferenceWay {
+fn spread(way: Way, map: Mapped, devices: &Devices) -> InferenceWay {
+    let has_accelerators = !devices.accelerators().is_empty();
     let held = |place: Placement| {
         let used = map.places.iter().find(|used| used.place == place);
         used.map_or(0, |used| {
@@ -133,6 +146,10 @@ fn spread(way: Way, map: Mapped) -> InferenceWay {
             "{} fit neither the devices nor CPU memory",
             MemorySize::from_bytes(disk_bytes).exact()
         )),
+        Way::CpuOffload | Way::DiskOffload if has_accelerators && !map.uses_accelerator() => {
+            let told = "no part of the model fits an accelerator beside room for its largest block";
+            Some(map.problem.clone().unwrap_or_else(|| told.to_owned()))
+        }
         _ => map.problem.clone(),
     };
     InferenceWay {

@@ -94,6 +94,9 @@ fn a_limit_below_the_largest_block_is_told_with_both() {
          bytes only 99 bytes are left"
     );
     assert!(error.hint().unwrap().contains("at least 100 bytes"));
+    let inferred = infer_auto_device_map(&model, &options("0=99")).unwrap();
+    let error = inferred.check_room().unwrap_err().to_string();
+    assert!(error.contains("whole on `0`"), "{error}");
     for enough in ["cpu=100", "0=164", "0=236,cpu=0", "cpu=236"] {
         let inferred = infer_auto_device_map(&model, &options(enough)).unwrap();
         inferred.check_room().unwrap();
