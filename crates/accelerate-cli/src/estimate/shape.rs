@@ -1,6 +1,6 @@
 //! A model as device maps know it, from its configuration or from the names in its files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use accelerate_formats::Dtype;
 use accelerate_plan::device_map::{ElementType, ModuleShape, TensorShape};
@@ -133,14 +133,16 @@ fn of_stored(stored: &Stored) -> Shape {
     let mut root = ModuleShape::default();
     let mut kept = IndexMap::new();
     let mut tensors: Vec<&StoredTensor> = stored.tensors.iter().collect();
+    let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     // Blocks in the order of their numbers, whatever the order of the files.
     tensors.sort_by_cached_key(|tensor| numbers_of(&tensor.name));
     for (index, tensor) in tensors.into_iter().enumerate() {
         let dtype = element_type(tensor.dtype);
+        let place = Place::of(&tensor.name, &names);
         if tensor.role == Role::Quantized {
-            kept.insert(tensor.name.clone(), dtype);
+            kept.insert(place.name(), dtype);
         }
-        insert(&mut root, tensor, dtype, index as u64);
+        insert(&mut root, tensor, &place, dtype, index as u64);
     }
     Shape {
         root,
@@ -155,41 +157,80 @@ fn numbers_of(name: &str) -> Vec<u64> {
     numbers.collect()
 }
 
-fn insert(root: &mut ModuleShape, tensor: &StoredTensor, dtype: ElementType, identity: u64) {
-    let block = numbered_block(&tensor.name).unwrap_or_default();
-    let mut module = root;
-    let mut rest = tensor.name.as_str();
-    let mut depth = 0;
-    while let Some((part, below)) = rest.split_once('.') {
-        // Scales may be named below the tensor that they scale.
-        if part.is_empty() || module.parameters.iter().any(|sibling| sibling.name == part) {
-            break;
+/// Where a tensor is in the tree that names make.
+struct Place<'a> {
+    modules: Vec<&'a str>,
+    /// How many of the modules lead to the numbered block, if the tensor is in one.
+    block: Option<usize>,
+    tensor: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(name: &'a str, tensors: &HashSet<&str>) -> Self {
+        let block = numbered_block(name).map(|block| block.split('.').count());
+        let mut modules = Vec::new();
+        let mut rest = name;
+        let mut end = 0;
+        while let Some((part, below)) = rest.split_once('.') {
+            end += part.len();
+            // Scales may be named below the tensor that they scale.
+            let is_tensor = name.get(..end).is_some_and(|above| tensors.contains(above));
+            if part.is_empty() || is_tensor {
+                break;
+            }
+            end += 1;
+            modules.push(part);
+            rest = below;
         }
-        depth += part.len();
-        let is_block = depth == block.len();
-        depth += 1;
-        let position = module.children.iter().position(|child| child.name == part);
-        let position = position.unwrap_or_else(|| {
-            let class = if is_block { BLOCK } else { "Module" };
-            module.children.push(ModuleShape::new(part, class));
-            module.children.len() - 1
-        });
-        let Some(child) = module.children.get_mut(position) else {
-            return;
-        };
-        module = child;
-        rest = below;
+        Self {
+            modules,
+            block,
+            tensor: rest.replace('.', ":"),
+        }
     }
-    let name = rest.replace('.', ":");
-    let trainable = tensor.role == Role::Weight;
+
+    fn name(&self) -> String {
+        let parts = self.modules.iter().copied().chain([self.tensor.as_str()]);
+        parts.collect::<Vec<_>>().join(".")
+    }
+}
+
+fn insert(
+    root: &mut ModuleShape,
+    tensor: &StoredTensor,
+    place: &Place<'_>,
+    dtype: ElementType,
+    identity: u64,
+) {
+    let mut module = root;
+    for (depth, part) in place.modules.iter().enumerate() {
+        let class = match place.block == Some(depth + 1) {
+            true => BLOCK,
+            false => "Module",
+        };
+        module = child(module, part, class);
+    }
     let shape = TensorShape {
-        trainable,
-        ..TensorShape::parameter(name, tensor.elements(), dtype, identity)
+        trainable: tensor.role == Role::Weight,
+        ..TensorShape::parameter(place.tensor.as_str(), tensor.elements(), dtype, identity)
     };
     match tensor.role {
         Role::Weight | Role::Quantized => module.parameters.push(shape),
         Role::Buffer => module.buffers.push(shape),
     }
+}
+
+/// The child of this name, which is made if it is not there yet.
+fn child<'a>(module: &'a mut ModuleShape, name: &str, class: &str) -> &'a mut ModuleShape {
+    let mut children = module.children.iter();
+    let index = match children.position(|child| child.name == name) {
+        Some(index) => index,
+        None => {
+            module.children.push(ModuleShape::new(name, class));
+            module.children.len() - 1
+        }
+    };
+    &mut module.children[index]
 }
 
 /// The type of a file as device maps know it.
@@ -218,5 +259,53 @@ fn element_type(dtype: Dtype) -> ElementType {
         Dtype::U64 => ElementType::UInt64,
         // The enum may grow: of the types that there are, only this one is as large.
         _ => ElementType::Complex128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::module::{Bias, embedding, linear};
+
+    #[test]
+    fn tied_weights_are_one() {
+        let words = || linear(4, 10, Bias::No).tied("weight", true);
+        let model = Module::new("Model").child("wte", embedding(10, 4));
+        let root = Module::new("")
+            .child("model", model)
+            .child("lm_head", words());
+        let skeleton = Skeleton {
+            root,
+            no_split: Vec::new(),
+        };
+        let shape = of_skeleton(&skeleton);
+        let tied = accelerate_plan::device_map::find_tied_parameters(&shape.root);
+        assert_eq!(tied, [["lm_head.weight", "model.wte.weight"]]);
+    }
+
+    #[test]
+    fn scales_below_a_tensor_stay_beside_it() {
+        let tensor = |name: &str, dtype, role| StoredTensor {
+            name: name.to_owned(),
+            dtype,
+            shape: vec![4],
+            bytes: 4,
+            role,
+        };
+        let stored = Stored {
+            files: 1,
+            tensors: vec![
+                tensor("h.10.q.weight.scale", Dtype::F32, Role::Quantized),
+                tensor("h.10.q.weight", Dtype::I8, Role::Quantized),
+                tensor("h.2.q.weight", Dtype::Bf16, Role::Weight),
+                tensor("mask", Dtype::Bool, Role::Buffer),
+            ],
+        };
+        let shape = of_stored(&stored);
+        shape.root.check_names().unwrap();
+        assert_eq!(shape.blocks(), ["h.2", "h.10"]);
+        let names: Vec<_> = shape.kept.keys().map(String::as_str).collect();
+        assert_eq!(names, ["h.10.q.weight:scale", "h.10.q.weight"]);
+        assert_eq!(shape.root.named_buffers()[0].0, "mask");
     }
 }
