@@ -1,9 +1,10 @@
 //! Memory for running a model: weights, the cache of keys and values, and where both are.
 
+use std::num::NonZeroU64;
+
 use accelerate_plan::device_map::{MaxMemory, MemorySize, Mode, compute_module_sizes};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::num::NonZeroU64;
 
 use super::{
     dtypes::LoadDtype,

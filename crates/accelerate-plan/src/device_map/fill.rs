@@ -1,12 +1,14 @@
 //! Filling places in order.
 
+mod outcome;
+mod split;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    BufferWarning, DeviceMap, DeviceMapError, Explanation, InferOptions, Inferred, LargestLayer,
-    MemorySize, ModuleShape, ModuleSizes, Placement, Step, Whole, clean_device_map,
-    compute_module_sizes, fallback, find_tied_parameters, queue::Item, shape::is_within,
-    sizes::buffer_sizes, tied::tied_items,
+    DeviceMapError, InferOptions, Inferred, LargestLayer, MemorySize, ModuleShape, ModuleSizes,
+    Placement, Step, Whole, compute_module_sizes, find_tied_parameters, queue::Item,
+    shape::is_within, sizes::buffer_sizes, tied::tied_items,
 };
 
 /// Finds a place for every part of a model.
@@ -236,93 +238,6 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// Takes apart the first item that would come along and can be taken apart.
-    fn split_along(
-        &mut self,
-        candidate: &Candidate<'a>,
-        place: Placement,
-        left: MemorySize,
-    ) -> bool {
-        let no_split = &self.options.no_split_module_classes;
-        let mut items = self.queue.iter().enumerate();
-        let found = items.find_map(|(index, item)| {
-            let comes_along = candidate.along.contains(&item.name);
-            let parts = comes_along.then(|| item.split(no_split)).flatten()?;
-            Some((index, parts))
-        });
-        let Some((index, parts)) = found else {
-            return false;
-        };
-        let mut rest = self.queue.split_off(index);
-        if let Some(item) = rest.pop_front() {
-            self.steps.push(Step::Split {
-                size: self.sizes.get(&item.name),
-                name: item.name,
-                place,
-                left,
-                tied_to: Some(candidate.item.name.clone()),
-            });
-        }
-        self.queue.extend(parts);
-        self.queue.append(&mut rest);
-        self.find_largest();
-        true
-    }
-
-    fn split(
-        &mut self,
-        candidate: Candidate<'a>,
-        parts: Vec<Item<'a>>,
-        place: Placement,
-        left: MemorySize,
-    ) {
-        self.steps.push(Step::Split {
-            name: candidate.item.name,
-            size: candidate.size,
-            place,
-            left,
-            tied_to: None,
-        });
-        let mut queue = VecDeque::from(parts);
-        queue.append(&mut self.queue);
-        self.queue = queue;
-        self.find_largest();
-    }
-
-    /// Puts a smaller item first, if there is one that fits an empty place.
-    fn advance_smaller(
-        &mut self,
-        candidate: &Candidate<'a>,
-        place: Placement,
-        limit: MemorySize,
-    ) -> bool {
-        let kept = self.largest.size.max(candidate.size_along);
-        if kept > limit {
-            return false;
-        }
-        let search = fallback::Search {
-            sizes: &self.sizes,
-            tied: &self.tied,
-            no_split: &self.options.no_split_module_classes,
-            limit: limit.saturating_sub(kept),
-            blocked: &candidate.item,
-        };
-        let Some((found, rest)) = search.run(&self.queue) else {
-            return false;
-        };
-        self.steps.push(Step::Advanced {
-            name: found.name.clone(),
-            size: self.sizes.get(&found.name),
-            before: candidate.item.name.clone(),
-            place,
-        });
-        self.queue = [found, candidate.item.clone()]
-            .into_iter()
-            .chain(rest)
-            .collect();
-        true
-    }
-
     /// Goes on to the next place.
     fn close(&mut self, candidate: Candidate<'a>, place: Placement, limit: MemorySize) {
         let used = self.used_on(place);
@@ -343,58 +258,6 @@ impl<'a> Fill<'a> {
         });
         self.full += 1;
         self.queue.push_front(candidate.item);
-    }
-
-    fn finish(self, model: &ModuleShape) -> Inferred {
-        let places = self.placed.iter();
-        let map: DeviceMap = places.map(|(item, place)| (&*item.name, *place)).collect();
-        let unused_classes = unused_classes(model, &self.options.no_split_module_classes);
-        Inferred {
-            largest_offloaded: self.largest_offloaded(map.main_device()),
-            buffer_warning: self.buffer_warning(),
-            device_map: match self.options.clean_result {
-                true => clean_device_map(&map),
-                false => map,
-            },
-            used: self.used,
-            max_memory: self.options.max_memory.clone(),
-            minimum_required: self.minimum_required,
-            explanation: Explanation {
-                steps: self.steps,
-                unused_classes,
-            },
-        }
-    }
-
-    fn largest_offloaded(&self, main: Placement) -> Option<(String, MemorySize)> {
-        let is_elsewhere = |place: Placement| match main {
-            Placement::Cpu => place == Placement::Disk,
-            _ => !place.is_accelerator(),
-        };
-        let items = self.placed.iter().filter(|(_, place)| is_elsewhere(*place));
-        let items = items.map(|(item, _)| item);
-        let no_split = &self.options.no_split_module_classes;
-        let largest = LargestLayer::among(items, &self.sizes, no_split);
-        let name = largest.names.into_iter().next()?;
-        (largest.size > MemorySize::ZERO).then_some((name, largest.size))
-    }
-
-    fn buffer_warning(&self) -> Option<BufferWarning> {
-        let on = |place| self.buffers.get(&place).copied().unwrap_or_default();
-        let size = on(Placement::Cpu) + on(Placement::Disk);
-        let limits = self.options.max_memory.iter();
-        let mut accelerators = limits
-            .filter(|(place, _)| place.is_accelerator())
-            .peekable();
-        if size == MemorySize::ZERO || self.options.offload_buffers || accelerators.peek().is_none()
-        {
-            return None;
-        }
-        let has_room = |(place, bytes): (Placement, u64)| {
-            let reserved = self.reserved.get(&place).copied().unwrap_or_default();
-            self.used_on(place) + reserved + size <= MemorySize::from_bytes(bytes)
-        };
-        (!accelerators.any(has_room)).then_some(BufferWarning { size })
     }
 }
 
@@ -417,10 +280,4 @@ fn whole(candidate: &Candidate<'_>) -> Whole {
         },
         _ => Whole::Leaf,
     }
-}
-
-fn unused_classes(model: &ModuleShape, no_split: &[String]) -> Vec<String> {
-    let mut unused = no_split.to_vec();
-    model.visit(&mut |_, module| unused.retain(|class| *class != module.class));
-    unused
 }
