@@ -13,5 +13,6 @@ mod job;
 mod looking;
 mod memory;
 mod parity;
+mod pipeline;
 mod precision;
 mod state;
