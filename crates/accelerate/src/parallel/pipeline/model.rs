@@ -360,7 +360,11 @@ impl<M: Pipelined> PipelinedModel<M> {
         }
         let error = watch.explain(error);
         let missing = match &error {
-            Error::CollectiveIncomplete { report, .. } => report.missing.first().copied(),
+            Error::CollectiveIncomplete { report, .. } => {
+                let gone = report.others.iter().find(|other| other.is_gone());
+                gone.map(|other| other.rank)
+                    .or(report.missing.first().copied())
+            }
             _ => None,
         };
         let rank = missing.unwrap_or(own);
