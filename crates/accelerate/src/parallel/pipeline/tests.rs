@@ -2,7 +2,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::{PipelineOptions, PipelineStep, chunks, split};
 use crate::Result;
-use crate::nn::{Activation, ActivationFunction, Factory, Linear, Module, Sequential};
+use crate::nn::{Activation, ActivationFunction, Factory, Linear, Sequential};
 use crate::tree::{Parcel, Tree};
 
 fn stages(bytes: &[u64], count: usize) -> Option<Vec<Vec<u64>>> {
@@ -69,7 +69,7 @@ fn steps(names: &[&str]) -> Vec<PipelineStep> {
 }
 
 fn cut(names: &[&str], stages: usize, options: &PipelineOptions) -> Result<Vec<usize>> {
-    let ranges = split::cut(model()?.as_module(), &steps(names), stages, options)?;
+    let ranges = split::cut(&model()?, &steps(names), stages, options)?;
     Ok(ranges.into_iter().map(|range| range.start).collect())
 }
 
