@@ -103,7 +103,7 @@ impl<M: Pipelined> PipelinedModel<M> {
     /// [`Error::NoSuchMember`] for a split point or class that is not there; [`Error::Argument`] for
     /// a model that cannot be cut into as many stages as there are processes;
     /// [`Error::ModelsDiffer`] where ranks cut differently.
-    pub fn new(state: &PartialState, mut model: M, options: &PipelineOptions) -> Result<Self> {
+    pub fn new(state: &PartialState, model: M, options: &PipelineOptions) -> Result<Self> {
         model.train(false);
         let world = state.num_processes();
         let steps = model.steps();
