@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use accelerate::nn::{Factory, Forward, Module};
+use accelerate::nn::Factory;
 use accelerate::parallel::{PipelineOptions, Pipelined};
 use accelerate::tree::{Tree, concatenate, leaves};
 use accelerate::{Accelerator, Result};
