@@ -198,6 +198,26 @@ pub enum Error {
         /// The rank that failed.
         rank: usize,
     },
+    /// A step of a model that runs as a pipeline failed.
+    #[error("step `{step}` of the pipeline failed on rank {rank}")]
+    PipelineStep {
+        /// The dotted name of the step.
+        step: String,
+        /// The rank that runs it.
+        rank: usize,
+        /// Why it failed.
+        #[source]
+        source: Box<Error>,
+    },
+    /// A pipeline that broke earlier was called again.
+    #[error(
+        "the pipeline does not run any more since rank {rank} failed, whose own message says why; \
+         prepare the model again on every rank"
+    )]
+    PipelineBroken {
+        /// The rank that failed first.
+        rank: usize,
+    },
     /// The job was asked to end, and its ranks do not agree where.
     #[error(
         "the ranks were asked to leave and cannot agree where: {why}; the job goes on from its last \

@@ -14,8 +14,8 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 #[derive(Debug, Clone, Module)]
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct GPT2LMHeadModel {
-    transformer: GPT2Model,
-    lm_head: Linear,
+    pub(super) transformer: GPT2Model,
+    pub(super) lm_head: Linear,
     #[module(skip)]
     config: GPT2Config,
     state: ModuleState,

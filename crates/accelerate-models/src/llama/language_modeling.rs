@@ -15,8 +15,8 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 #[derive(Debug, Clone, Module)]
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct LlamaForCausalLM {
-    model: LlamaModel,
-    lm_head: Linear,
+    pub(super) model: LlamaModel,
+    pub(super) lm_head: Linear,
     #[module(skip)]
     config: LlamaConfig,
     state: ModuleState,

@@ -95,7 +95,7 @@ impl Checkpoint {
     }
 
     /// The model's name for a name in a checkpoint; none for what it may do without.
-    fn name_for(&self, name: &str, own: &HashSet<String>) -> Option<String> {
+    pub(super) fn name_for(&self, name: &str, own: &HashSet<String>) -> Option<String> {
         let name = self.current(name);
         if own.contains(&name) {
             return Some(name);
@@ -168,7 +168,7 @@ fn tell(report: &LoadReport, class: &str, path: &Path) {
 }
 
 /// Every name of a parameter or persistent buffer, a tied one under each of its names.
-fn names(model: &dyn Module) -> HashSet<String> {
+pub(super) fn names(model: &dyn Module) -> HashSet<String> {
     let mut found = HashSet::new();
     collect(model, "", &mut found);
     found

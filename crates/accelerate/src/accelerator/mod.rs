@@ -13,6 +13,7 @@ mod local_sgd;
 mod memory;
 mod metrics;
 mod operations;
+mod pipeline;
 mod precision;
 mod prepare;
 mod prepared_model;

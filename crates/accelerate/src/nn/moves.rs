@@ -49,10 +49,22 @@ pub(super) fn to_kind(root: &dyn Module, kind: Kind) -> Result<()> {
 ///
 /// libtorch cannot give a meta tensor memory in place, so all its names get a new one.
 pub(super) fn materialize(root: &mut dyn Module, device: Device) -> Result<()> {
+    materialize_where(root, device, &|_| true)
+}
+
+/// As [`materialize`], for the tensors whose names `is_wanted` accepts.
+pub(crate) fn materialize_where(
+    root: &mut dyn Module,
+    device: Device,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     // With the old one, whose identity must not be given again meanwhile.
     let mut parameters: HashMap<usize, (Parameter, Parameter)> = HashMap::new();
     let mut buffers: HashMap<usize, (Buffer, Buffer)> = HashMap::new();
-    walk::tensors_mut(root, &mut |_, tensor| {
+    walk::tensors_mut(root, &mut |name, tensor| {
+        if !is_wanted(&name) {
+            return Ok(());
+        }
         match tensor {
             TensorMut::Parameter(place) if place.is_meta()? => {
                 let new = match parameters.entry(place.identity()) {

@@ -14,6 +14,7 @@ mod job;
 mod looking;
 mod memory;
 mod parity;
+mod pipeline;
 mod precision;
 mod recompute;
 mod state;
