@@ -152,6 +152,16 @@ unsafe extern "C" {
     pub(crate) fn acc_storage_reallocate(tensor: *const CTensor, bytes: usize) -> *mut Status;
     pub(crate) fn acc_storage_swap(left: *const CTensor, right: *const CTensor) -> *mut Status;
     pub(crate) fn acc_set_data(parameter: *const CTensor, view: *const CTensor) -> *mut Status;
+    pub(crate) fn acc_replace_data(tensor: *const CTensor, view: *const CTensor) -> *mut Status;
+    pub(crate) fn acc_storage_use_count(tensor: *const CTensor, out: *mut usize) -> *mut Status;
+    pub(crate) fn acc_part_of_bytes(
+        base: *const CTensor,
+        offset: usize,
+        kind: i32,
+        sizes: *const i64,
+        dimensions: usize,
+        out: *mut *mut CTensor,
+    ) -> *mut Status;
     pub(crate) fn acc_from_owner(
         data: *const c_void,
         owner: *mut c_void,
