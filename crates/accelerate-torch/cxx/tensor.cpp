@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -200,6 +201,55 @@ Status* acc_synchronize(int32_t type, int32_t index) {
     const auto device = device_of(type, index);
     if (device.is_cpu()) return;
     c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+  });
+}
+
+// What the driver says of a device's memory.
+Status* acc_accelerator_memory(int32_t type, int32_t index, uint64_t* free, uint64_t* total) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "this libtorch has no ", device.type(), " devices");
+    TORCH_CHECK(device.index() < c10::impl::getDeviceGuardImpl(device.type())->deviceCount(), "there is no ", device);
+    // An allocation, though empty, brings up what the device needs in this process.
+    at::empty({1}, at::TensorOptions().device(device));
+    const auto memory = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+    *free = memory.first;
+    *total = memory.second;
+  });
+}
+
+// A stream of the device, of which work does not wait for that of the default one.
+Status* acc_stream_from_pool(int32_t type, int32_t index, int64_t* id) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "this libtorch has no ", device.type(), " devices");
+    *id = c10::impl::getDeviceGuardImpl(device.type())->getStreamFromGlobalPool(device).id();
+  });
+}
+
+// Makes a stream the current one of this thread.
+Status* acc_exchange_stream(int32_t type, int32_t index, int64_t id, int64_t* before) {
+  return guard([&] {
+    const c10::Stream stream(c10::Stream::UNSAFE, device_of(type, index), id);
+    *before = c10::impl::getDeviceGuardImpl(stream.device_type())->exchangeStream(stream).id();
+  });
+}
+
+// Waits until everything queued on a stream is done.
+Status* acc_synchronize_stream(int32_t type, int32_t index, int64_t id) {
+  return guard([&] {
+    const c10::Stream stream(c10::Stream::UNSAFE, device_of(type, index), id);
+    c10::impl::getDeviceGuardImpl(stream.device_type())->synchronizeStream(stream);
+  });
+}
+
+// The memory of the tensor is not given to others before what this thread's stream is at is done.
+Status* acc_used_by_current_stream(const Tensor* tensor) {
+  return guard([&] {
+    const auto device = tensor->device();
+    if (!c10::impl::hasDeviceGuardImpl(device.type()) || device.is_cpu() || device.is_meta()) return;
+    const auto* impl = c10::impl::getDeviceGuardImpl(device.type());
+    impl->recordDataPtrOnStream(tensor->storage().data_ptr(), impl->getStream(device));
   });
 }
 

@@ -311,10 +311,7 @@ mod tests {
         assert_eq!(handle.size(), [2]);
         replace(&parameter, &values)?;
         assert_eq!(storage_identity(&handle)?, storage_identity(&values)?);
-        handle
-            .f_mul_scalar(3.0)?
-            .f_sum(Kind::Float)?
-            .f_backward()?;
+        handle.f_mul_scalar(3.0)?.f_sum(Kind::Float)?.f_backward()?;
         assert_eq!(Vec::<f32>::try_from(parameter.grad())?, [3.0, 3.0]);
         let product = handle.f_mul_scalar(2.0)?;
         assert!(replace(&product, &values).is_err());
@@ -343,7 +340,10 @@ mod tests {
         let part = part_of_bytes(&base, 4, Kind::Float, &[2, 1])?;
         assert_eq!(storage_bytes(&part)?, 8);
         let _ = part.shallow_clone().f_fill_(7.0)?;
-        assert_eq!(part_of_bytes(&base, 0, Kind::Float, &[3])?.double_value(&[2]), 7.0);
+        assert_eq!(
+            part_of_bytes(&base, 0, Kind::Float, &[3])?.double_value(&[2]),
+            7.0
+        );
         drop(base);
         assert_eq!(part.double_value(&[1, 0]), 7.0);
         assert!(part_of_bytes(&part, 4, Kind::Float, &[2]).is_err());
