@@ -59,6 +59,12 @@ impl AlignDevicesHook {
         Self(Rc::new(align))
     }
 
+    /// The last hook of this kind that a module has.
+    #[must_use]
+    pub fn of(module: &dyn Module) -> Option<Self> {
+        hooks_of(module).pop()
+    }
+
     /// Whether weights of the module wait elsewhere.
     #[must_use]
     pub fn offloads(&self) -> bool {

@@ -196,11 +196,12 @@ fn infer(model: &dyn Module, mode: Mode, options: &LoadAndDispatchOptions<'_>) -
     Ok(inferred)
 }
 
-/// What each place of this machine may hold now: the free memory of each accelerator, and the main
-/// memory that is available to this process. Pretended accelerators have their limits.
+/// What each place of this machine may hold now: the free memory of each accelerator, and four fifths
+/// of the main memory that is available to this process. Pretended accelerators have their limits.
 ///
 /// # Source
-/// `get_max_memory` without limits. Differs: limits of control groups count.
+/// `get_max_memory` without limits. Differs: limits of control groups count, and a fifth of main
+/// memory is left to what is computed and to blocks on their way.
 pub fn detected_memory(devices: &DeviceTable) -> MaxMemory {
     let mut limits = match devices.limits() {
         Some(limits) => limits.clone(),
@@ -208,7 +209,7 @@ pub fn detected_memory(devices: &DeviceTable) -> MaxMemory {
     };
     let unlimited = limits.get(Placement::Cpu).is_none();
     if let Some(bytes) = available_memory().filter(|_| unlimited) {
-        limits.insert(Placement::Cpu, bytes);
+        limits.insert(Placement::Cpu, bytes / 5 * 4);
     }
     limits
 }
