@@ -34,11 +34,12 @@ pub fn align_module_device<R>(
         .into_iter()
         .filter(AlignDevicesHook::offloads)
         .collect();
-    let _back: Box<dyn Drop> = match (hooks.is_empty(), device) {
-        (false, _) => Box::new(Here::bring(&hooks, device)?),
-        (true, Some(device)) => Box::new(Moved::to(module, device)?),
-        (true, None) => return run(),
-    };
+    if !hooks.is_empty() {
+        let _here = Here::bring(&hooks, device)?;
+        return run();
+    }
+    let Some(device) = device else { return run() };
+    let _moved = Moved::to(module, device)?;
     run()
 }
 

@@ -112,11 +112,11 @@ fn one_place_needs_no_hooks_unless_they_are_wanted() -> Result<()> {
     let whole = map(&[("", Placement::Cpu)]);
     dispatch_model(&layer, &whole, &DispatchOptions::default())?;
     assert_eq!(*device_map_of(&layer).unwrap(), whole);
-    assert!(format!("{:?}", layer).contains("hooks: 1"));
+    assert!(format!("{layer:?}").contains("hooks: 1"));
     layer.to_device(Device::Cpu)?;
     let forced = DispatchOptions::default().with_force_hooks(true);
     dispatch_model(&layer, &whole, &forced)?;
-    assert!(format!("{:?}", layer).contains("hooks: 2"));
+    assert!(format!("{layer:?}").contains("hooks: 2"));
     assert!(!has_offloaded_params(&layer));
     Ok(())
 }

@@ -54,7 +54,7 @@ fn mapped_weights_can_be_trained_and_the_file_stays() -> Result<()> {
     load_checkpoint_in_model(&loaded, folder.path(), &options())?;
     tch::no_grad(|| -> Result<()> {
         for parameter in loaded.parameters() {
-            parameter.tensor().shallow_clone().f_add_scalar_(1.0)?;
+            let _changed = parameter.tensor().shallow_clone().f_add_scalar_(1.0)?;
         }
         Ok(())
     })?;
@@ -70,11 +70,7 @@ fn mapped_weights_can_be_trained_and_the_file_stays() -> Result<()> {
 fn types_are_cast_on_the_way() -> Result<()> {
     let model = Net::with_values(Kind::Float)?;
     let folder = saved(&model);
-    let half = LoadCheckpointOptions {
-        dtype: Some(Kind::Half),
-        keep_in_fp32_modules: vec!["norm".to_owned()],
-        ..options()
-    };
+    let half = options().with_dtype(Kind::Half).with_keep_in_fp32("norm");
     let loaded = Net::empty(Kind::Float)?;
     load_checkpoint_in_model(&loaded, folder.path(), &half)?;
     for (name, tensor) in loaded.state_dict()? {
@@ -88,10 +84,7 @@ fn types_are_cast_on_the_way() -> Result<()> {
     // What waits on disk stays in its type there, and becomes the model's when it comes.
     let narrow = Net::empty(Kind::BFloat16)?;
     let places = map(&[("", Placement::Disk)]);
-    let disk = LoadCheckpointOptions {
-        device_map: Some(places.clone()),
-        ..options()
-    };
+    let disk = options().with_device_map(places);
     let on_disk = load_checkpoint_in_model(&narrow, folder.path(), &disk)?.on_disk;
     assert_eq!(on_disk.get("h.1.up.weight")?.unwrap().kind(), Kind::Float);
     // Buffers do not wait.
@@ -108,11 +101,9 @@ fn the_folder_says_where_weights_on_disk_are() -> Result<()> {
     for safe in [true, false] {
         let (folder, offload) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         save_as(&model, folder.path(), "1GB", safe);
-        let load = LoadCheckpointOptions {
-            device_map: Some(places.clone()),
-            offload_folder: Some(offload.path().join("new")),
-            ..options()
-        };
+        let load = options()
+            .with_device_map(places.clone())
+            .with_offload_folder(offload.path().join("new"));
         let empty = Net::empty(Kind::Float)?;
         load_checkpoint_in_model(&empty, folder.path(), &load)?;
         let index = OffloadFolder::open(offload.path().join("new"))?;
@@ -145,10 +136,7 @@ fn what_does_not_fit_is_told_at_once_or_reported() -> Result<()> {
         text.contains("`wte.weight`") && text.contains("`up.bias`"),
         "{text}"
     );
-    let lenient = LoadCheckpointOptions {
-        fit: LoadOptions::lenient(),
-        ..options()
-    };
+    let lenient = options().with_fit(LoadOptions::lenient());
     let report = load_checkpoint_in_model(&empty, folder.path(), &lenient)?.report;
     assert_eq!((report.loaded, report.unexpected.len()), (0, 6));
     Ok(())

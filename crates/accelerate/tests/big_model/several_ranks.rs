@@ -22,10 +22,8 @@ fn rank_0_reads_for_all_and_nobody_trains_a_spread_model() {
         } else {
             &nowhere
         };
-        let options = LoadCheckpointOptions {
-            broadcast_from_rank0: Some(accelerator.state()),
-            ..LoadCheckpointOptions::default()
-        };
+        let options =
+            LoadCheckpointOptions::default().with_broadcast_from_rank0(accelerator.state());
         let empty = Net::empty(Kind::Float)?;
         let loaded = load_checkpoint_in_model(&empty, path, &options)?;
         assert!(loaded.report.fits());
