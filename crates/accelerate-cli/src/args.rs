@@ -19,7 +19,7 @@ pub(crate) use settings_flags::SettingsFlags;
 use crate::{
     config_command::{ConfigArgs, to_fsdp2::ToFsdp2Args},
     environment_report::EnvArgs,
-    estimate::args::EstimateArgs,
+    estimate::{args::EstimateArgs, plan::args::PlanArgs},
     launch::streams::Streams,
     manual::{CompletionsArgs, ManArgs},
     self_test::TestArgs,
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Estimate the memory that a model takes to load and to train
     EstimateMemory(Box<EstimateArgs>),
+    /// Tell which ways of running and training a model fit given devices
+    Plan(Box<PlanArgs>),
     /// Tell what a report about a fault should say about this machine
     Env(EnvArgs),
     /// Start a program on one or more processes, on this machine or on several

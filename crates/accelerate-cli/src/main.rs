@@ -42,6 +42,7 @@ fn run(command: Command) -> ExitCode {
     match command {
         Command::Config(args) => finish(config_command::run(&args), |error| error.exit_code()),
         Command::EstimateMemory(args) => finish(estimate::run(&args), |error| error.exit_code()),
+        Command::Plan(args) => finish(estimate::plan::run(&args), |error| error.exit_code()),
         Command::Env(args) => finish(environment_report::run(&args), |error| error.exit_code()),
         Command::Launch(args) => finish(launch::run(&args), |error| error.exit_code()),
         Command::MergeWeights(args) => {

@@ -4,9 +4,10 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 14] = [
     "config",
     "estimate-memory",
+    "plan",
     "env",
     "launch",
     "merge-weights",

@@ -48,7 +48,9 @@ pub enum DeviceMapError {
     },
 
     /// A text without a place and its limit.
-    #[error("`{found}` is no memory limit: expected a place and a size, such as `0=10GB` or `cpu=30GiB`")]
+    #[error(
+        "`{found}` is no memory limit: expected a place and a size, such as `0=10GB` or `cpu=30GiB`"
+    )]
     NoLimit {
         /// The text.
         found: String,
@@ -64,6 +66,18 @@ pub enum DeviceMapError {
     /// Memory limits that are no JSON, or not the right one.
     #[error("cannot read memory limits from JSON")]
     LimitsJson(#[source] serde_json::Error),
+
+    /// A part of a model that cannot be told from others.
+    #[error(
+        "`{name}` cannot be the name of a part of {}: expected names without dots, each once",
+        module_named(.module)
+    )]
+    Name {
+        /// The module, `""` for the whole model.
+        module: String,
+        /// The name in it.
+        name: String,
+    },
 
     /// A map that leaves out parts of the model, or has names that the model lacks.
     #[error("the device map does not fit the model: {}", mismatch(.uncovered, .unknown))]
@@ -105,7 +119,9 @@ impl Hint for DeviceMapError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Mismatch { uncovered, unknown } => {
-                let alike = unknown.iter().filter_map(|unknown| unknown.nearest.as_ref());
+                let alike = unknown
+                    .iter()
+                    .filter_map(|unknown| unknown.nearest.as_ref());
                 let alike: Vec<_> = alike.map(|name| format!("`{name}`")).collect();
                 if !alike.is_empty() {
                     return Some(format!("did you mean {}?", alike.join(", ")));
@@ -147,6 +163,13 @@ fn quoted<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+fn module_named(name: &str) -> String {
+    match name {
+        "" => "the model".to_owned(),
+        _ => format!("`{name}`"),
+    }
+}
+
 fn too_small(
     place: Placement,
     limit: MemorySize,
@@ -156,10 +179,10 @@ fn too_small(
 ) -> String {
     let left = limit.saturating_sub(used);
     format!(
-        "`{block}` must be whole on `{place}` to be computed and takes {} bytes ({size}), but of the \
-         limit of {} bytes {} are left",
-        size.bytes(),
-        limit.bytes(),
-        left.bytes()
+        "`{block}` must be whole on `{place}` to be computed and takes {}, but of the limit of {} only \
+         {} are left",
+        size.exact(),
+        limit.exact(),
+        left.exact()
     )
 }

@@ -123,7 +123,7 @@ impl fmt::Display for Step {
                 along,
                 left,
             } => {
-                write!(f, "{place}: `{name}` ({size})", name = named(name))?;
+                write!(f, "{place}: `{name}` ({size})")?;
                 if !along.is_empty() {
                     write!(f, " with {}, which shares a tensor", listed(along))?;
                 }
@@ -139,10 +139,12 @@ impl fmt::Display for Step {
                 left,
                 tied_to,
             } => {
-                let name = named(name);
                 write!(f, "{place}: `{name}` ({size}) is taken apart: {left} left")?;
                 match tied_to {
-                    Some(tied) => write!(f, ", too little along with `{tied}`, which needs a part of it"),
+                    Some(tied) => write!(
+                        f,
+                        ", too little along with `{tied}`, which needs a part of it"
+                    ),
                     None => Ok(()),
                 }
             }
@@ -151,7 +153,10 @@ impl fmt::Display for Step {
                 size,
                 before,
                 place,
-            } => write!(f, "{place}: `{name}` ({size}) comes before `{before}`, which does not fit"),
+            } => write!(
+                f,
+                "{place}: `{name}` ({size}) comes before `{before}`, which does not fit"
+            ),
             Self::Full {
                 place,
                 name,
@@ -161,7 +166,6 @@ impl fmt::Display for Step {
                 reserved,
                 limit,
             } => {
-                let name = named(name);
                 write!(f, "{place} is full: `{name}` ({size}) does not fit")?;
                 write!(f, " into the limit of {limit}, of which {used} are used")?;
                 if *reserved > MemorySize::ZERO {
@@ -180,14 +184,6 @@ impl fmt::Display for Whole {
             Self::NoSplit { class } => write!(f, "`{class}` may not be split"),
             Self::Tied { names } => write!(f, "it shares a tensor with {}", listed(names)),
         }
-    }
-}
-
-/// A name as it is shown: the whole model has none.
-fn named(name: &str) -> &str {
-    match name {
-        "" => "the model",
-        _ => name,
     }
 }
 

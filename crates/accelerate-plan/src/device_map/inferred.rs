@@ -60,9 +60,16 @@ impl Inferred {
         })
     }
 
-    /// Where parts that are in CPU memory or on disk are computed.
+    /// Where parts that are in CPU memory or on disk are computed: the first accelerator of the map.
+    /// Without one it is the CPU, or the first accelerator where the CPU has no limit and so no part.
     pub fn main_device(&self) -> Placement {
-        self.device_map.main_device()
+        let place = self.device_map.main_device();
+        if place != Placement::Cpu || self.max_memory.get(place).is_some() {
+            return place;
+        }
+        let mut limits = self.max_memory.iter();
+        let first = limits.find(|(place, bytes)| place.is_accelerator() && *bytes > 0);
+        first.map_or(place, |(place, _)| place)
     }
 }
 
@@ -77,11 +84,10 @@ impl std::fmt::Display for BufferWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "buffers of {} bytes ({}) belong to parts that are not on an accelerator and stay on one \
-             all the same, but no accelerator has room for them: with `offload_buffers` they wait \
-             with their parts",
-            self.size.bytes(),
-            self.size
+            "buffers of {} belong to parts that are not on an accelerator and stay on one all the \
+             same, but no accelerator has room for them: with `offload_buffers` they wait with their \
+             parts",
+            self.size.exact()
         )
     }
 }

@@ -8,9 +8,7 @@ use serde::{
     de::{self, MapAccess, Visitor},
 };
 
-use super::{
-    DeviceMapError, ModuleShape, Placement, error::UnknownName, shape::is_within,
-};
+use super::{DeviceMapError, ModuleShape, Placement, error::UnknownName, shape::is_within};
 use crate::config::nearest;
 
 /// Which part of a model is where: dotted names of modules, parameters and buffers in the order of

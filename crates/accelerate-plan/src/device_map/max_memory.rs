@@ -56,9 +56,9 @@ impl MaxMemory {
 
     /// The accelerators with an index that may hold something, in order.
     pub fn accelerators(&self) -> Vec<Placement> {
-        let places = self.iter().filter(|(place, bytes)| {
-            matches!(place, Placement::Accelerator(_)) && *bytes > 0
-        });
+        let places = self
+            .iter()
+            .filter(|(place, bytes)| matches!(place, Placement::Accelerator(_)) && *bytes > 0);
         places.map(|(place, _)| place).collect()
     }
 
@@ -202,7 +202,10 @@ mod tests {
     #[test]
     fn places_come_in_the_order_in_which_they_are_filled() {
         let limits: MaxMemory = "disk=1KB,cpu=30,10=1GiB,2=0,mps=5".parse().unwrap();
-        assert_eq!(limits.to_string(), "2=0,10=1073741824,mps=5,cpu=30,disk=1000");
+        assert_eq!(
+            limits.to_string(),
+            "2=0,10=1073741824,mps=5,cpu=30,disk=1000"
+        );
         assert_eq!(limits.accelerators(), [Placement::Accelerator(10)]);
         assert_eq!(limits.limit(Placement::Disk), None);
         let nothing = limits.limit(Placement::Accelerator(0));

@@ -52,6 +52,14 @@ impl MemorySize {
         self.bits as f64 / 8.0
     }
 
+    /// All bytes, and the text of a larger unit where there is one: `433258496 bytes (413.19 MB)`.
+    pub fn exact(self) -> String {
+        match self.bytes() {
+            0..1024 => self.to_string(),
+            bytes => format!("{bytes} bytes ({self})"),
+        }
+    }
+
     /// What is left of this without `other`; nothing if that is more.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
@@ -91,7 +99,7 @@ impl From<MemorySize> for Size {
 impl fmt::Display for MemorySize {
     /// As [`Size`] has it: `413.18 MB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Size::from(*self).fmt(f)
+        fmt::Display::fmt(&Size::from(*self), f)
     }
 }
 
@@ -111,11 +119,11 @@ mod tests {
         let half = MemorySize::from_bits(4);
         assert_eq!(half.bytes(), 1);
         assert_eq!((half + half).bytes(), 1);
+        assert_eq!((MemorySize::from_bytes(36) + half).fractional_bytes(), 36.5);
         assert_eq!(
-            (MemorySize::from_bytes(36) + half).fractional_bytes(),
-            36.5
+            half.saturating_sub(MemorySize::from_bytes(1)),
+            MemorySize::ZERO
         );
-        assert_eq!(half.saturating_sub(MemorySize::from_bytes(1)), MemorySize::ZERO);
         let sizes = [half, MemorySize::from_bytes(2)];
         assert_eq!(sizes.into_iter().sum::<MemorySize>().bits(), 20);
         assert_eq!(MemorySize::from_bits(u128::MAX).bytes(), u64::MAX);
@@ -123,7 +131,10 @@ mod tests {
 
     #[test]
     fn texts_and_json_are_those_of_sizes() {
-        assert_eq!(MemorySize::from_bytes(433_258_496).to_string(), "413.19 MB");
+        let large = MemorySize::from_bytes(433_258_496);
+        assert_eq!(large.to_string(), "413.19 MB");
+        assert_eq!(large.exact(), "433258496 bytes (413.19 MB)");
+        assert_eq!(MemorySize::from_bytes(7).exact(), "7 bytes");
         let json = serde_json::to_string(&[MemorySize::from_bits(12), MemorySize::from_bytes(3)]);
         assert_eq!(json.unwrap(), "[1.5,3]");
     }

@@ -2,8 +2,10 @@
 
 use std::str::FromStr;
 
-use super::{Balance, DeviceMapError, InferOptions, Inferred, ModuleShape};
-use super::{get_balanced_memory, infer_auto_device_map};
+use super::{
+    Balance, DeviceMapError, InferOptions, Inferred, ModuleShape, get_balanced_memory,
+    infer_auto_device_map,
+};
 use crate::choice::named;
 
 named! {

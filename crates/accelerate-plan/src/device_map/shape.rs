@@ -1,6 +1,8 @@
 //! What a device map must know of a model: names, classes and sizes, without a tensor.
 
-use super::{ElementType, MemorySize};
+use std::collections::HashSet;
+
+use super::{DeviceMapError, ElementType, MemorySize};
 
 /// A parameter or a buffer without its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +131,34 @@ impl ModuleShape {
             named.extend(tensors.map(|tensor| (joined(name, &tensor.name), tensor)));
         });
         named
+    }
+
+    /// Checks that every part of every module has a name of its own.
+    ///
+    /// # Errors
+    /// [`DeviceMapError::Name`] for the first name that is there twice, is empty or has a dot in it.
+    pub fn check_names(&self) -> Result<(), DeviceMapError> {
+        let mut wrong = None;
+        self.visit(&mut |module, shape| {
+            if wrong.is_none() {
+                wrong = shape
+                    .wrong_name()
+                    .map(|name| (module.to_owned(), name.to_owned()));
+            }
+        });
+        wrong.map_or(Ok(()), |(module, name)| {
+            Err(DeviceMapError::Name { module, name })
+        })
+    }
+
+    fn wrong_name(&self) -> Option<&str> {
+        let tensors = self.parameters.iter().chain(&self.buffers);
+        let tensors = tensors.map(|tensor| tensor.name.as_str());
+        let children = self.children.iter().map(|child| child.name.as_str());
+        let mut seen = HashSet::new();
+        tensors
+            .chain(children)
+            .find(|name| name.is_empty() || name.contains('.') || !seen.insert(*name))
     }
 
     /// The names of the state of the model: for each module its parameters, its persistent buffers,
