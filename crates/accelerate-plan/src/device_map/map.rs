@@ -8,7 +8,7 @@ use serde::{
     de::{self, MapAccess, Visitor},
 };
 
-use super::{DeviceMapError, ModuleShape, Placement, error::UnknownName, shape::is_within};
+use super::{DeviceMapError, ModuleShape, Placement, error::UnknownName};
 use crate::config::nearest;
 
 /// Which part of a model is where: dotted names of modules, parameters and buffers in the order of
@@ -131,11 +131,6 @@ impl DeviceMap {
             uncovered: uncovered.into_iter().cloned().collect(),
             unknown,
         })
-    }
-
-    /// The names at or below `module` with their places.
-    pub(super) fn within(&self, module: &str) -> impl Iterator<Item = (&str, Placement)> {
-        self.iter().filter(move |(name, _)| is_within(name, module))
     }
 }
 
