@@ -78,7 +78,7 @@ fn left_in(folder: &Path, files: &Files) -> Option<u64> {
         files
             .cached
             .contains(&name)
-            .then(|| bytes.trim().parse().ok())?
+            .then(|| bytes.trim().parse::<u64>().ok())?
     });
     let held = used.saturating_sub(cached.sum::<u64>());
     Some(limit.saturating_sub(held))
