@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments, start: Instant) -> Result<(), BoxError>
     let prompt = Prompt::new(&Tensor::from_slice(&ids).f_view([1, -1])?);
 
     let mut times = Vec::new();
-    let mut note = |_token: i64| {
+    let mut note = |_token: i64| -> accelerate::Result<()> {
         times.push(start.elapsed().as_secs_f64());
         Ok(())
     };

@@ -92,10 +92,6 @@ impl OffloadedWeights {
     pub(super) fn keep_only(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|name, _| keep(name));
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
 }
 
 /// Whether a weight in a file can be one of a tensor: its shape, and whether both types are known.
