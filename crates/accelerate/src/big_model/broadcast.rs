@@ -6,7 +6,8 @@ use accelerate_torch::{meta, storage};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use super::load::{LoadCheckpointOptions, LoadedCheckpoint, own_device, targets};
+use super::load::{LoadedCheckpoint, own_device, targets};
+use super::load_options::LoadCheckpointOptions;
 use super::source::{Source, Wanted};
 use super::weights::OffloadedWeights;
 use crate::checkpoint::{LoadReport, Paired, pair_weights, together};

@@ -8,7 +8,8 @@ use tch::{Device, Kind};
 
 use super::devices::DeviceTable;
 use super::dispatch::dispatch_with;
-use super::load::{LoadCheckpointOptions, load_checkpoint_in_model};
+use super::load::load_checkpoint_in_model;
+use super::load_options::LoadCheckpointOptions;
 use super::options::DispatchOptions;
 use super::shape::{element_type_of, module_shape};
 use crate::Result;

@@ -31,15 +31,18 @@ mod dispatched;
 mod layerwise_casting;
 mod load;
 mod load_and_dispatch;
+mod load_options;
 mod options;
 mod order;
 mod pipeline;
 mod plan;
 mod prefetch;
 mod private_map;
+mod settle;
 mod shape;
 mod slot;
 mod source;
+mod spread;
 mod state;
 mod user_hook;
 mod weights;
@@ -56,11 +59,12 @@ pub use self::devices::DeviceTable;
 pub use self::dispatch::{cpu_offload, disk_offload, dispatch_model};
 pub use self::dispatched::{device_map_of, remove_hooks};
 pub use self::layerwise_casting::{LayerwiseCasting, attach_layerwise_casting_hooks};
-pub use self::load::{LoadCheckpointOptions, LoadedCheckpoint, load_checkpoint_in_model};
+pub use self::load::{LoadedCheckpoint, load_checkpoint_in_model};
 pub use self::load_and_dispatch::{
     LoadAndDispatchOptions, LoadedAndDispatched, MapChoice, detected_memory,
     load_checkpoint_and_dispatch,
 };
+pub use self::load_options::LoadCheckpointOptions;
 pub use self::options::DispatchOptions;
 pub use self::prefetch::{AfterUse, Prefetch};
 pub use self::shape::{element_type_of, module_shape};

@@ -88,6 +88,11 @@ impl OffloadedWeights {
         self.entries.extend(other.entries);
     }
 
+    /// Forgets the weight of this name.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.entries.shift_remove(name);
+    }
+
     /// Forgets the weights of other names.
     pub(super) fn keep_only(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|name, _| keep(name));
