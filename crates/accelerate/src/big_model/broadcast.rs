@@ -65,7 +65,7 @@ pub(super) fn load_from_rank_0(
     let mut sent = paired.take().map(|(_, paired)| paired.into_iter());
     for name in &outcome.names {
         let pair = sent.as_mut().and_then(Iterator::next);
-        receive(model, name, pair, state)?;
+        receive(model, name, pair.as_ref(), state)?;
     }
     let report = LoadReport {
         loaded: outcome.names.len(),
@@ -94,7 +94,7 @@ fn read(
 fn receive(
     model: &dyn Module,
     name: &str,
-    pair: Option<Paired>,
+    pair: Option<&Paired>,
     state: &PartialState,
 ) -> Result<()> {
     let target = handle(model, name)?;
@@ -103,7 +103,7 @@ fn receive(
         false => target.device(),
     };
     let kind = target.f_kind()?;
-    let values = match &pair {
+    let values = match pair {
         Some(pair) => {
             let source = Source::File(pair.stored.clone());
             source.copied(name, Wanted { kind, device })

@@ -47,14 +47,6 @@ impl Source {
         }
     }
 
-    /// How many bytes the values take where they are kept.
-    pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Self::Memory(tensor) => tensor_bytes(tensor),
-            Self::File(stored) => stored.byte_len() as u64,
-        }
-    }
-
     /// The part of a file that holds the values.
     pub(super) fn mapped(&self) -> Option<&MappedBytes> {
         match self {
