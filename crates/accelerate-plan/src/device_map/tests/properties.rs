@@ -51,7 +51,8 @@ fn models() -> impl Strategy<Value = ModuleShape> {
         let names: Vec<_> = parameters.into_iter().map(|(name, _)| name).collect();
         for (from, to) in ties {
             if !names.is_empty() {
-                model = tied(model, from.get(&names), to.get(&names));
+                let (from, to): (&String, &String) = (from.get(&names), to.get(&names));
+                model = tied(model, from, to);
             }
         }
         model
