@@ -5,7 +5,6 @@ use accelerate::big_model::{
     Placement, disk_offload, dispatch_model, load_checkpoint_and_dispatch,
     load_checkpoint_in_model,
 };
-use accelerate::nn::Module;
 use accelerate::{Error, Result};
 use tch::Kind;
 

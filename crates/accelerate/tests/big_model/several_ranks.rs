@@ -20,7 +20,7 @@ fn rank_0_reads_for_all_and_nobody_trains_a_spread_model() {
         let path = if rank.index() == 0 {
             folder.path()
         } else {
-            &nowhere
+            nowhere.as_path()
         };
         let options =
             LoadCheckpointOptions::default().with_broadcast_from_rank0(accelerator.state());
