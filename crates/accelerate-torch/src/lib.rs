@@ -28,6 +28,7 @@ pub mod memory;
 pub mod meta;
 pub mod profiler;
 pub mod storage;
+pub mod stream;
 
 pub use bucket::{GradBucket, assign_buckets};
 pub use callback::BoxError;

@@ -28,6 +28,7 @@ impl PretrainedModel for GPT2LMHeadModel {
         .with_heads(&["lm_head"])
         .with_ignored(&[IGNORED[0], IGNORED[1], "score.", "multiple_choice_head."]);
     const PARTS: &'static [&'static str] = &["transformer"];
+    const NO_SPLIT: &'static [&'static str] = &["GPT2Block"];
     const GENERATES: bool = true;
 
     fn build(config: &GPT2Config, factory: &Factory) -> Result<Self> {

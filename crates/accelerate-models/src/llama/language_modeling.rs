@@ -29,6 +29,7 @@ impl PretrainedModel for LlamaForCausalLM {
         .with_heads(&["lm_head"])
         .with_ignored(&[IGNORED, "score."]);
     const PARTS: &'static [&'static str] = &["model"];
+    const NO_SPLIT: &'static [&'static str] = &["LlamaDecoderLayer"];
     const GENERATES: bool = true;
 
     fn build(config: &LlamaConfig, factory: &Factory) -> Result<Self> {

@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use accelerate::big_model::{
+    LoadAndDispatchOptions, LoadedAndDispatched, load_checkpoint_and_dispatch,
+};
 use accelerate::checkpoint::{LoadOptions, LoadReport, Weights, load_weights};
 use accelerate::nn::{Member, Module};
 
@@ -92,6 +95,23 @@ impl Checkpoint {
         let report = load_weights(model, weights, &options)?;
         tell(&report, model.class_name(), weights.path());
         Ok(report)
+    }
+
+    /// As [`load`](Self::load) into an empty model, each weight to its place; no head may be missing.
+    ///
+    /// # Errors
+    /// Those of [`load_checkpoint_and_dispatch`].
+    pub fn load_and_dispatch(
+        &self,
+        model: &dyn Module,
+        checkpoint: &Path,
+        options: &LoadAndDispatchOptions<'_>,
+    ) -> accelerate::Result<LoadedAndDispatched> {
+        let own = names(model);
+        let rename = |name: &str| self.name_for(name, &own);
+        let fit = LoadOptions::strict().with_rename(&rename);
+        let options = options.clone().with_fit(fit);
+        load_checkpoint_and_dispatch(model, checkpoint, &options)
     }
 
     /// The model's name for a name in a checkpoint; none for what it may do without.

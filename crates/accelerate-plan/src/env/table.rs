@@ -203,6 +203,8 @@ variables! {
     TORCH_DEVICE: String = "ACCELERATE_TORCH_DEVICE", TEXT, None, User, Kept;
     /// Whether a model that is built without memory has no buffers in memory either.
     INIT_INCLUDE_BUFFERS: bool = "ACCELERATE_INIT_INCLUDE_BUFFERS", FLAG, Some("false"), User, Kept;
+    /// Whether processes may train together what a device map has spread over several places.
+    BYPASS_DEVICE_MAP: bool = "ACCELERATE_BYPASS_DEVICE_MAP", FLAG, Some("false"), User, Kept;
     /// Lowest level of log messages that are shown, such as `info`.
     LOG_LEVEL: String = "ACCELERATE_LOG_LEVEL", TEXT, None, User, Kept;
     /// Number of threads with which one process computes.

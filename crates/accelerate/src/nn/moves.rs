@@ -13,6 +13,11 @@ use crate::{Error, Result};
 
 /// Moves everything, once it is known that there is something to move.
 pub(super) fn to_device(root: &dyn Module, device: Device) -> Result<()> {
+    for (_, module) in walk::modules(root) {
+        if let Some(state) = module.state() {
+            state.ask_to_move(module, device)?;
+        }
+    }
     require_values(root, "to_device")?;
     for (_, parameter) in walk::without_repeats(walk::parameters(root), Parameter::identity) {
         parameter.to_device(device)?;
