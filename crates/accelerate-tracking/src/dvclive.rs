@@ -76,12 +76,16 @@ impl Tracker for DvcLive {
         let folder = PathBuf::from(text(&run.options, "dir").unwrap_or("dvclive"));
         let dvc_yaml = match run.options.get("dvcyaml") {
             Some(Value::Null | Value::Bool(false)) => None,
-            _ => Some(PathBuf::from(text(&run.options, "dvcyaml").unwrap_or("dvc.yaml"))),
+            _ => Some(PathBuf::from(
+                text(&run.options, "dvcyaml").unwrap_or("dvc.yaml"),
+            )),
         };
         let resume = run.options.get("resume") == Some(&Value::Bool(true))
             || run.environment.is_on("DVCLIVE_RESUME");
         if run.options.get("save_dvc_exp") == Some(&Value::Bool(true)) {
-            tracing::warn!("`save_dvc_exp` is not done here: run `dvc exp save` after the training");
+            tracing::warn!(
+                "`save_dvc_exp` is not done here: run `dvc exp save` after the training"
+            );
         }
         fs::create_dir_all(&folder).map_err(|source| io_error("make", &folder, source))?;
         let last_step = if resume { step_of(&folder) } else { None };
@@ -140,7 +144,11 @@ impl Tracker for DvcLive {
         fs::create_dir_all(&folder).map_err(|source| io_error("make", &folder, source))?;
         for (name, images) in images {
             for (number, image) in images.iter().enumerate() {
-                let number = if images.len() > 1 { format!("_{number}") } else { String::new() };
+                let number = if images.len() > 1 {
+                    format!("_{number}")
+                } else {
+                    String::new()
+                };
                 let path = folder.join(format!("{}{number}.png", safe(name)));
                 fs::write(&path, image.to_png()?)
                     .map_err(|source| io_error("write", &path, source))?;
@@ -202,10 +210,12 @@ impl Live {
         let mut text = Vec::new();
         let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
         let mut serializer = serde_json::Serializer::with_formatter(&mut text, indent);
-        serde::Serialize::serialize(&metrics, &mut serializer).map_err(|source| Error::Damaged {
-            path: path.clone(),
-            expected: "something that JSON can hold",
-            source,
+        serde::Serialize::serialize(&metrics, &mut serializer).map_err(|source| {
+            Error::Damaged {
+                path: path.clone(),
+                expected: "something that JSON can hold",
+                source,
+            }
         })?;
         text.push(b'\n');
         fs::write(&path, text).map_err(|source| io_error("write", &path, source))
@@ -235,7 +245,10 @@ impl Live {
         let mut plots = Vec::new();
         if !self.plots.is_empty() {
             let axis = Values::from([("x", "step")]);
-            plots.push(Value::from(Values::from([(format!("{folder}/plots/metrics"), axis)])));
+            plots.push(Value::from(Values::from([(
+                format!("{folder}/plots/metrics"),
+                axis,
+            )])));
         }
         if self.has_images {
             plots.push(format!("{folder}/plots/images").into());
@@ -256,7 +269,9 @@ fn put(map: &mut Map<String, Json>, above: &[&str], last: &str, value: Json) {
         map.insert(last.to_owned(), value);
         return;
     };
-    let inner = map.entry(*first).or_insert_with(|| Json::Object(Map::new()));
+    let inner = map
+        .entry(*first)
+        .or_insert_with(|| Json::Object(Map::new()));
     if !inner.is_object() {
         *inner = Json::Object(Map::new());
     }
@@ -288,12 +303,20 @@ fn text<'a>(options: &'a Values, name: &str) -> Option<&'a str> {
 /// The step that an earlier run came to.
 fn step_of(folder: &Path) -> Option<i64> {
     let text = fs::read(folder.join("metrics.json")).ok()?;
-    serde_json::from_slice::<Json>(&text).ok()?.get("step")?.as_i64()
+    serde_json::from_slice::<Json>(&text)
+        .ok()?
+        .get("step")?
+        .as_i64()
 }
 
 /// Removes what an earlier run wrote.
 fn remove_old(folder: &Path) -> Result<()> {
-    for name in ["plots/metrics", "plots/images", "plots/sklearn", "plots/custom"] {
+    for name in [
+        "plots/metrics",
+        "plots/images",
+        "plots/sklearn",
+        "plots/custom",
+    ] {
         let path = folder.join(name);
         if path.is_dir() {
             fs::remove_dir_all(&path).map_err(|source| io_error("remove", &path, source))?;
@@ -320,12 +343,24 @@ fn relative_to(folder: &Path, from: &Path) -> String {
             .map(|part| part.as_os_str().to_string_lossy().into_owned())
             .collect()
     };
-    let from = if from.as_os_str().is_empty() { Path::new(".") } else { from };
+    let from = if from.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        from
+    };
     let (folder, from) = (parts(folder), parts(from));
-    let common = folder.iter().zip(&from).take_while(|(one, other)| one == other).count();
+    let common = folder
+        .iter()
+        .zip(&from)
+        .take_while(|(one, other)| one == other)
+        .count();
     let up = std::iter::repeat_n("..".to_owned(), from.len() - common);
     let way: Vec<String> = up.chain(folder.into_iter().skip(common)).collect();
-    if way.is_empty() { ".".to_owned() } else { way.join("/") }
+    if way.is_empty() {
+        ".".to_owned()
+    } else {
+        way.join("/")
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -369,10 +404,15 @@ mod tests {
         tracker.log(&values, None, &none).unwrap();
         tracker.log(&values, Some(3), &none).unwrap();
         let image = Image::new(1, 1, crate::Colour::Grey, vec![0]).unwrap();
-        tracker.log_images(&[("i".to_owned(), vec![image])], Some(3), &none).unwrap();
+        tracker
+            .log_images(&[("i".to_owned(), vec![image])], Some(3), &none)
+            .unwrap();
         tracker.finish().unwrap();
         let folder = folder.path();
-        assert_eq!(read(folder, "dvclive/params.yaml"), "num: 12\nsome_boolean: false\n");
+        assert_eq!(
+            read(folder, "dvclive/params.yaml"),
+            "num: 12\nsome_boolean: false\n"
+        );
         assert_eq!(
             read(folder, "dvclive/plots/metrics/total_loss.tsv"),
             "step\ttotal_loss\n0\t0.1\n1\t0.1\n3\t0.1\n"
@@ -398,7 +438,10 @@ plots:
     x: step
 - dvclive/plots/images
 ";
-        assert_eq!(read(folder, "dvc.yaml").strip_prefix(OURS).unwrap(), expected);
+        assert_eq!(
+            read(folder, "dvc.yaml").strip_prefix(OURS).unwrap(),
+            expected
+        );
     }
 
     #[test]
@@ -421,7 +464,9 @@ plots:
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("dvc.yaml"), "stages: {}\n").unwrap();
         let mut tracker = started(folder.path(), Values::new());
-        tracker.log(&Values::from([("loss", 1)]), None, &Values::new()).unwrap();
+        tracker
+            .log(&Values::from([("loss", 1)]), None, &Values::new())
+            .unwrap();
         tracker.finish().unwrap();
         assert_eq!(read(folder.path(), "dvc.yaml"), "stages: {}\n");
     }

@@ -29,7 +29,9 @@ impl Environment {
     ) -> Self {
         let pairs = pairs.into_iter();
         Self {
-            variables: pairs.map(|(name, value)| (name.into(), value.into())).collect(),
+            variables: pairs
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
         }
     }
 

@@ -130,12 +130,9 @@ impl Http {
                 } else {
                     self.agent.post(url)
                 };
-                let request = self
-                    .headers
-                    .iter()
-                    .fold(request, |request, (name, value)| {
-                        request.header(*name, value.reveal())
-                    });
+                let request = self.headers.iter().fold(request, |request, (name, value)| {
+                    request.header(*name, value.reveal())
+                });
                 match content {
                     Content::Nothing => request.send_empty(),
                     Content::Json(json) => request
@@ -170,7 +167,10 @@ impl Http {
     pub(crate) fn judged(&self, method: &str, url: &str, answer: &Answer) -> Failure {
         let action = format!("{method} {}", plain_url(url));
         let told: String = answer.body.chars().take(TOLD).collect();
-        let error = self.error(action, &format!("status {}: {}", answer.status, told.trim()));
+        let error = self.error(
+            action,
+            &format!("status {}: {}", answer.status, told.trim()),
+        );
         match answer.status {
             // The key may be set right, the service put up, the limit lifted.
             401 | 403 | 404 | 407 | 408 | 425 | 429 => Failure::Later(error),
@@ -240,7 +240,10 @@ mod tests {
             panic!("400 is final");
         };
         let text = error.to_string();
-        assert_eq!(text, "test: POST http://h/x failed: status 400: no: [redacted]");
+        assert_eq!(
+            text,
+            "test: POST http://h/x failed: status 400: no: [redacted]"
+        );
         assert!(!format!("{http:?}").contains("abc"));
     }
 

@@ -67,7 +67,10 @@ impl Message {
 
     /// A repeated field of type `double`, packed.
     pub(crate) fn doubles(self, field: u32, values: &[f64]) -> Self {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         self.bytes(field, &bytes)
     }
 
@@ -104,7 +107,9 @@ mod tests {
             .doubles(5, &[1.0]);
         let expected = [
             &[0x08, 0xac, 0x02][..],
-            &[0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            &[
+                0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01,
+            ],
             &[0x19, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f],
             &[0x25, 0, 0, 0, 0x3f],
             &[0x82, 0x01, 4, 0x0a, 2, b'a', b'b'],

@@ -136,7 +136,9 @@ impl LoggerType {
             Self::Wandb => {
                 "`WANDB_API_KEY` or a login in `~/.netrc`, with the feature `network`; or `WANDB_MODE=offline`"
             }
-            Self::CometMl => "`COMET_API_KEY` or `COMET_OFFLINE_DIRECTORY`, and the feature `network`",
+            Self::CometMl => {
+                "`COMET_API_KEY` or `COMET_OFFLINE_DIRECTORY`, and the feature `network`"
+            }
             Self::ClearMl => {
                 "`CLEARML_API_ACCESS_KEY` and `CLEARML_API_SECRET_KEY`, or `CLEARML_OFFLINE_MODE=1`, \
                  and the feature `network`"
@@ -145,7 +147,9 @@ impl LoggerType {
                 "a program in Python: its storage has a private form; log with `tensorboard` and run \
                  `aim convert tensorboard`"
             }
-            Self::SwanLab => "a program in Python; log with `tensorboard` and run `swanlab convert`",
+            Self::SwanLab => {
+                "a program in Python; log with `tensorboard` and run `swanlab convert`"
+            }
             Self::Trackio => "a program in Python; log with `local` or `tensorboard`",
         }
     }
@@ -320,7 +324,11 @@ mod tests {
         }
     }
 
-    fn names(log_with: &[LogWith], folder: Option<&str>, variables: &[(&str, &str)]) -> Vec<String> {
+    fn names(
+        log_with: &[LogWith],
+        folder: Option<&str>,
+        variables: &[(&str, &str)],
+    ) -> Vec<String> {
         let environment = Environment::from_pairs(variables.iter().copied());
         let selected = select(log_with, folder.map(Path::new), &environment).unwrap();
         selected.iter().map(TrackerHandle::name).collect()
@@ -330,7 +338,12 @@ mod tests {
     fn names_instances_and_all_mix() {
         let own = LogWith::own(Own);
         assert!(names(&[], None, &[]).is_empty());
-        let twice = ["local".into(), LoggerType::Local.into(), own.clone(), own.clone()];
+        let twice = [
+            "local".into(),
+            LoggerType::Local.into(),
+            own.clone(),
+            own.clone(),
+        ];
         assert_eq!(names(&twice, None, &[]), ["own", "local"]);
         let all = ["all".into(), own];
         assert_eq!(
@@ -338,7 +351,10 @@ mod tests {
             ["own", "local", "tensorboard", "mlflow", "dvclive"]
         );
         // Without a folder `all` does without those that need one.
-        assert_eq!(names(&[LogWith::All], None, &[]), ["local", "mlflow", "dvclive"]);
+        assert_eq!(
+            names(&[LogWith::All], None, &[]),
+            ["local", "mlflow", "dvclive"]
+        );
         let offline = [("WANDB_MODE", "offline")];
         assert!(names(&[LogWith::All], None, &offline).contains(&"wandb".to_owned()));
     }
@@ -348,7 +364,10 @@ mod tests {
         assert!(names(&["comet_ml".into()], None, &[]).is_empty());
         assert!(names(&["aim".into()], Some("here"), &[]).is_empty());
         let error = LoggerType::Aim.make(&Environment::default()).unwrap_err();
-        assert!(error.to_string().contains("aim convert tensorboard"), "{error}");
+        assert!(
+            error.to_string().contains("aim convert tensorboard"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -356,7 +375,10 @@ mod tests {
         let none = Environment::default();
         let error = select(&["tensorbord".into()], None, &none).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("there is no tracker `tensorbord`; known are `all`, `local`"), "{text}");
+        assert!(
+            text.starts_with("there is no tracker `tensorbord`; known are `all`, `local`"),
+            "{text}"
+        );
         assert!(text.contains("`comet_ml` (needs `COMET_API_KEY`"), "{text}");
         let error = select(&["tensorboard".into()], None, &none).unwrap_err();
         assert_eq!(

@@ -65,7 +65,9 @@ impl Stub {
     /// The bodies of those whose path ends so.
     pub(crate) fn bodies(&self, end: &str) -> Vec<Json> {
         let requests = self.requests();
-        let matching = requests.iter().filter(|request| request.path.ends_with(end));
+        let matching = requests
+            .iter()
+            .filter(|request| request.path.ends_with(end));
         matching.map(Request::json).collect()
     }
 }
@@ -92,7 +94,10 @@ fn serve(
 
 fn read(reader: &mut BufReader<&TcpStream>) -> Option<Request> {
     let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+    reader
+        .read_line(&mut line)
+        .ok()
+        .filter(|bytes| *bytes > 0)?;
     let mut words = line.split_whitespace().map(str::to_owned);
     let (method, path) = (words.next()?, words.next()?);
     let mut headers: Vec<(String, String)> = Vec::new();

@@ -129,8 +129,17 @@ mod tests {
             .with("colon", "a: b")
             .with("empty", "")
             .with("none", Value::Null)
-            .with("list", vec![Value::from(1), Value::from(Values::new().with("a", 1).with("b", 2))])
-            .with("map", Values::from([("inner", Values::from([("x", true)]))]))
+            .with(
+                "list",
+                vec![
+                    Value::from(1),
+                    Value::from(Values::new().with("a", 1).with("b", 2)),
+                ],
+            )
+            .with(
+                "map",
+                Values::from([("inner", Values::from([("x", true)]))]),
+            )
             .with("nothing", Values::new());
         let expected = "\
 int: 12

@@ -61,8 +61,17 @@ pub(crate) fn entries(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut entries = archive.entries();
     let mut found = Vec::new();
     while let Some(entry) = entries.next_entry().unwrap() {
-        let name = entry.file_path().try_normalize().unwrap().as_ref().to_owned();
-        let content = archive.get_entry(entry.wayfinder()).unwrap().data().to_vec();
+        let name = entry
+            .file_path()
+            .try_normalize()
+            .unwrap()
+            .as_ref()
+            .to_owned();
+        let content = archive
+            .get_entry(entry.wayfinder())
+            .unwrap()
+            .data()
+            .to_vec();
         found.push((name, content));
     }
     found

@@ -11,7 +11,9 @@ const NO_STEP: i64 = -(1 << 31);
 /// Title and series of a name.
 pub(super) fn split(name: &str) -> (&str, &'static str) {
     for series in ["eval", "test", "train"] {
-        let rest = name.strip_prefix(series).and_then(|rest| rest.strip_prefix('_'));
+        let rest = name
+            .strip_prefix(series)
+            .and_then(|rest| rest.strip_prefix('_'));
         if let Some(title) = rest {
             return (title, series);
         }
@@ -92,7 +94,10 @@ mod tests {
         assert_eq!(split("training"), ("training", "train"));
         let single = scalar("single_value_1", 1.1, None);
         assert_eq!(single["metric"], "Summary");
-        assert_eq!((&single["variant"], &single["iter"]), (&json!("single_value_1"), &json!(NO_STEP)));
+        assert_eq!(
+            (&single["variant"], &single["iter"]),
+            (&json!("single_value_1"), &json!(NO_STEP))
+        );
         assert_eq!(scalar("x", f64::NAN, Some(1))["value"], 0.0);
     }
 
@@ -102,7 +107,10 @@ mod tests {
         let table_of = Table::new(["a", "b", "c"], vec![row([1, 3, 5]), row([2, 4, 6])]).unwrap();
         let event = table("t", &table_of, None);
         let plot: Json = serde_json::from_str(event["plot_str"].as_str().unwrap()).unwrap();
-        assert_eq!(plot["data"][0]["cells"]["values"], json!([[1, 2], [3, 4], [5, 6]]));
+        assert_eq!(
+            plot["data"][0]["cells"]["values"],
+            json!([[1, 2], [3, 4], [5, 6]])
+        );
         assert_eq!(event["iter"], 0);
     }
 }

@@ -65,8 +65,15 @@ impl Offline {
         let (title, series) = event::split(name);
         let (title, series) = (safe(title), safe(series));
         let task = format!("{}.{}", safe(&self.settings.name), self.id);
-        let folder = Path::new("data").join(safe(&self.settings.project)).join(task);
-        let folder = self.folder.join(folder).join("metrics").join(&title).join(&series);
+        let folder = Path::new("data")
+            .join(safe(&self.settings.project))
+            .join(task);
+        let folder = self
+            .folder
+            .join(folder)
+            .join("metrics")
+            .join(&title)
+            .join(&series);
         fs::create_dir_all(&folder).map_err(|source| io_error("make", &folder, source))?;
         // Pictures of one name and step get numbers of their own.
         let file = (0_u32..)
@@ -78,7 +85,10 @@ impl Offline {
             .unwrap_or_default();
         let path = folder.join(&file);
         fs::write(&path, png).map_err(|source| io_error("write", &path, source))?;
-        let relative = path.strip_prefix(&self.folder).unwrap_or(&path).to_string_lossy();
+        let relative = path
+            .strip_prefix(&self.folder)
+            .unwrap_or(&path)
+            .to_string_lossy();
         let event = event::image(name, &relative, &relative, step);
         self.events(&[event])
     }

@@ -24,7 +24,11 @@ const VERSION: &str = "v2.20";
 enum Record {
     Configuration(String),
     Events(Vec<Json>),
-    Image { name: String, file: String, step: Option<i64> },
+    Image {
+        name: String,
+        file: String,
+        step: Option<i64>,
+    },
     End,
 }
 
@@ -146,7 +150,10 @@ impl ClearMlService {
         if self.has_token {
             return Ok(());
         }
-        let answer = self.login.post(&format!("{}/auth.login", self.api), &json!({}))?.json();
+        let answer = self
+            .login
+            .post(&format!("{}/auth.login", self.api), &json!({}))?
+            .json();
         let token = text(&answer, "/data/token", "auth.login")?;
         let header = Secret::new(format!("Bearer {token}"));
         self.http.set_header("Authorization", header);
@@ -251,8 +258,8 @@ impl ClearMlService {
         step: Option<i64>,
     ) -> Result<Json, Failure> {
         // A file that is gone will not come back.
-        let bytes = fs::read(path)
-            .map_err(|source| Failure::Refused(io_error("read", path, source)))?;
+        let bytes =
+            fs::read(path).map_err(|source| Failure::Refused(io_error("read", path, source)))?;
         self.log_in()?;
         let settings = &self.session.settings;
         let (title, series) = event::split(name);
@@ -329,7 +336,7 @@ impl Service for ClearMlService {
         if !events.is_empty() {
             self.events(&task, events)?;
         }
-        self.session.sent = last;
+        self.session.sent = self.session.sent.max(last);
         Ok(())
     }
 

@@ -50,12 +50,32 @@ enum Sink {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
-    Metric { name: String, value: Value, step: Option<i64>, time: i64 },
-    Parameter { name: String, value: Value, time: i64 },
-    Other { key: String, value: Value, time: i64 },
-    Asset { name: String, kind: String, file: String, step: Option<i64> },
+    Metric {
+        name: String,
+        value: Value,
+        step: Option<i64>,
+        time: i64,
+    },
+    Parameter {
+        name: String,
+        value: Value,
+        time: i64,
+    },
+    Other {
+        key: String,
+        value: Value,
+        time: i64,
+    },
+    Asset {
+        name: String,
+        kind: String,
+        file: String,
+        step: Option<i64>,
+    },
     Tags(Vec<String>),
-    End { time: i64 },
+    End {
+        time: i64,
+    },
 }
 
 /// What an experiment is to be.
@@ -83,7 +103,8 @@ impl ExperimentSettings {
             workspace: option("workspace", "COMET_WORKSPACE"),
             name: option("experiment_name", "COMET_EXPERIMENT_NAME"),
             tags: texts(run.options.get("tags")),
-            offline_folder: option("offline_directory", "COMET_OFFLINE_DIRECTORY").map(PathBuf::from),
+            offline_folder: option("offline_directory", "COMET_OFFLINE_DIRECTORY")
+                .map(PathBuf::from),
             online: has_key && run.options.get("online") != Some(&Value::Bool(false)),
         }
     }
@@ -107,7 +128,14 @@ impl Comet {
         }
     }
 
-    fn asset(&mut self, name: &str, kind: &str, ending: &str, bytes: &[u8], step: Option<i64>) -> Result<()> {
+    fn asset(
+        &mut self,
+        name: &str,
+        kind: &str,
+        ending: &str,
+        bytes: &[u8],
+        step: Option<i64>,
+    ) -> Result<()> {
         match self.sink()? {
             Sink::Archive(_) => Err(Error::Unsupported {
                 name: NAME.to_owned(),
@@ -245,10 +273,12 @@ fn flatten_maps(values: &Values) -> Vec<(String, Value)> {
 
 /// The address of the service.
 fn base_url(environment: &Environment) -> String {
-    let root = environment.get("COMET_URL_OVERRIDE").map_or("https://www.comet.com", |url| {
-        let url = url.trim_end_matches('/');
-        url.strip_suffix("/clientlib").unwrap_or(url)
-    });
+    let root = environment
+        .get("COMET_URL_OVERRIDE")
+        .map_or("https://www.comet.com", |url| {
+            let url = url.trim_end_matches('/');
+            url.strip_suffix("/clientlib").unwrap_or(url)
+        });
     format!("{root}/api/rest/v2")
 }
 

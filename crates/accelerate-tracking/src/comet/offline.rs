@@ -30,7 +30,10 @@ pub(super) struct Offline {
 impl Offline {
     pub(super) fn create(settings: &ExperimentSettings) -> Result<Self> {
         let id = identifier::hexadecimal();
-        let root = settings.offline_folder.clone().unwrap_or_else(|| PathBuf::from("."));
+        let root = settings
+            .offline_folder
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("."));
         let folder = root.join(&id);
         fs::create_dir_all(&folder).map_err(|source| io_error("make", &folder, source))?;
         let mut offline = Self {
@@ -43,7 +46,10 @@ impl Offline {
             settings: settings.clone(),
             tags: Vec::new(),
         };
-        offline.message("log_other", json!({ "key": "offline_experiment", "value": true }))?;
+        offline.message(
+            "log_other",
+            json!({ "key": "offline_experiment", "value": true }),
+        )?;
         // Whoever packs the folder of a killed run finds all that belongs in it.
         offline.write_experiment(None)?;
         Ok(offline)
@@ -119,7 +125,10 @@ impl Offline {
         fs::remove_dir_all(&self.folder)
             .map_err(|source| io_error("remove", &self.folder, source))
             .inspect(|()| {
-                tracing::info!("send the experiment with `comet upload {}`", self.archive().display());
+                tracing::info!(
+                    "send the experiment with `comet upload {}`",
+                    self.archive().display()
+                );
             })
     }
 

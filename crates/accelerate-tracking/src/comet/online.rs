@@ -190,8 +190,8 @@ impl CometService {
         step: Option<i64>,
     ) -> Result<(), Failure> {
         // A file that is gone will not come back.
-        let bytes = fs::read(file)
-            .map_err(|source| Failure::Refused(io_error("read", file, source)))?;
+        let bytes =
+            fs::read(file).map_err(|source| Failure::Refused(io_error("read", file, source)))?;
         let step = step.map_or_else(String::new, |step| format!("&step={step}"));
         let url = format!(
             "{}/write/experiment/upload-asset?experimentKey={}&fileName={}&type={}{step}&overwrite=false",
@@ -234,7 +234,11 @@ impl Service for CometService {
         let Some(key) = &self.session.key else {
             return Ok(());
         };
-        let url = format!("{}/write/experiment/set-status?experimentKey={}", self.base, escaped(key));
+        let url = format!(
+            "{}/write/experiment/set-status?experimentKey={}",
+            self.base,
+            escaped(key)
+        );
         self.http.get(&url).map(drop)
     }
 }

@@ -50,7 +50,10 @@ pub fn deliver_left(
     let mut found = Vec::new();
     for folder in folders {
         let tracker = folder.file_name().unwrap_or_default().to_string_lossy();
-        let tracker = tracker.rsplit_once('-').map_or("", |(name, _)| name).to_owned();
+        let tracker = tracker
+            .rsplit_once('-')
+            .map_or("", |(name, _)| name)
+            .to_owned();
         let error = match deliver_folder(&folder, environment, end) {
             Ok(Some(())) => None,
             Ok(None) => continue,
@@ -77,7 +80,11 @@ fn deliver_folder(folder: &Path, environment: &Environment, end: Instant) -> Res
         match worker.step() {
             Step::Delivered if Instant::now() < end => {}
             Step::Delivered => {
-                return Err(io_error("deliver in time", folder, std::io::ErrorKind::TimedOut.into()));
+                return Err(io_error(
+                    "deliver in time",
+                    folder,
+                    std::io::ErrorKind::TimedOut.into(),
+                ));
             }
             Step::Idle => {
                 worker.remove();
@@ -114,14 +121,19 @@ pub(crate) fn send_left_in_background(logging_dir: PathBuf, environment: Environ
         Ok(left) => {
             for left in left {
                 match left.error {
-                    None => tracing::info!("sent to `{}` what an earlier run had left", left.tracker),
+                    None => {
+                        tracing::info!("sent to `{}` what an earlier run had left", left.tracker)
+                    }
                     Some(error) => tracing::debug!("{error}"),
                 }
             }
         }
         Err(error) => tracing::debug!("{error}"),
     };
-    if let Err(error) = thread::Builder::new().name("deliver-left".to_owned()).spawn(send) {
+    if let Err(error) = thread::Builder::new()
+        .name("deliver-left".to_owned())
+        .spawn(send)
+    {
         tracing::debug!("cannot start a thread: {error}");
     }
 }

@@ -111,7 +111,10 @@ impl Signals {
     /// Waits until `is_enough` or the time is over.
     fn wait(&self, at_most: Duration, mut is_enough: impl FnMut(&State) -> bool) {
         let waiting = |state: &mut State| !is_enough(state);
-        drop(self.changed.wait_timeout_while(self.state(), at_most, waiting));
+        drop(
+            self.changed
+                .wait_timeout_while(self.state(), at_most, waiting),
+        );
     }
 }
 
@@ -126,11 +129,7 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     /// Begins a delivery in a new folder of `root`.
-    pub(crate) fn start(
-        root: &Path,
-        service: Box<dyn Service>,
-        timing: Timing,
-    ) -> Result<Self> {
+    pub(crate) fn start(root: &Path, service: Box<dyn Service>, timing: Timing) -> Result<Self> {
         let name = service.name();
         let spool = Spool::create(root, name, &service.session())?;
         let signals = Arc::new(Signals::default());

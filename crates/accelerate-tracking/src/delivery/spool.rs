@@ -50,9 +50,8 @@ impl Spool {
     pub(super) fn create(root: &Path, service: &str, session: &Json) -> Result<Self> {
         let folder = root.join(format!("{service}-{}", identifier::alphanumeric(12)));
         fs::create_dir_all(&folder).map_err(|source| io_error("make", &folder, source))?;
-        let lock = lock(&folder)?.ok_or_else(|| {
-            io_error("lock", &folder, std::io::ErrorKind::WouldBlock.into())
-        })?;
+        let lock = lock(&folder)?
+            .ok_or_else(|| io_error("lock", &folder, std::io::ErrorKind::WouldBlock.into()))?;
         let session = Session {
             service: service.to_owned(),
             session: session.clone(),
@@ -148,7 +147,8 @@ impl SpoolReader {
         let path = self.folder.join(RECORDS);
         let failed = |source| io_error("read", &path, source);
         let mut file = File::open(&path).map_err(failed)?;
-        file.seek(SeekFrom::Start(self.session.bytes)).map_err(failed)?;
+        file.seek(SeekFrom::Start(self.session.bytes))
+            .map_err(failed)?;
         let mut file = BufReader::new(file);
         let (mut records, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
         while records.len() < BATCH_RECORDS && bytes < BATCH_BYTES {
@@ -209,7 +209,8 @@ fn write_session(folder: &Path, session: &Session) -> Result<()> {
         expected: "something that JSON can hold",
         source,
     })?;
-    file.flush().map_err(|source| io_error("write", &path, source))?;
+    file.flush()
+        .map_err(|source| io_error("write", &path, source))?;
     // Whole or absent if this process is killed; waiting for the disk at each batch would be slow.
     Ok(file.commit_unflushed()?)
 }

@@ -173,10 +173,10 @@ impl Worker {
             tracing::debug!("{error}");
         }
         // One call of `log` seldom comes alone.
-        self.signals.wait(
-            self.timing.gather.min(Duration::from_millis(50)),
-            |state| state.end.is_some(),
-        );
+        self.signals
+            .wait(self.timing.gather.min(Duration::from_millis(50)), |state| {
+                state.end.is_some()
+            });
     }
 
     /// Removes the folder, in which nothing is left to be delivered.

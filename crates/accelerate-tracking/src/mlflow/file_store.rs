@@ -42,7 +42,10 @@ impl FileStore {
                 id
             }
         };
-        let run_id = settings.run_id.clone().unwrap_or_else(identifier::hexadecimal);
+        let run_id = settings
+            .run_id
+            .clone()
+            .unwrap_or_else(identifier::hexadecimal);
         let folder = root.join(&experiment).join(crate::file_name::safe(&run_id));
         for name in ["metrics", "params", "tags", "artifacts"] {
             make(&folder.join(name))?;
@@ -148,7 +151,10 @@ fn experiment_of(root: &Path, name: &str) -> Result<Option<String>> {
         .collect();
     found.sort();
     if found.len() > 1 {
-        tracing::warn!("`mlflow` has {} experiments `{name}`: the first is taken", found.len());
+        tracing::warn!(
+            "`mlflow` has {} experiments `{name}`: the first is taken",
+            found.len()
+        );
     }
     Ok(found.into_iter().next())
 }
@@ -167,7 +173,9 @@ fn named(folder: &Path) -> Option<String> {
     if name.starts_with('"') {
         return serde_json::from_str(name).ok();
     }
-    let quoted = name.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
+    let quoted = name
+        .strip_prefix('\'')
+        .and_then(|name| name.strip_suffix('\''));
     Some(quoted.map_or_else(|| name.to_owned(), |name| name.replace("''", "'")))
 }
 
@@ -238,12 +246,21 @@ mod tests {
         assert_eq!(read("params/some_boolean"), "False");
         assert_eq!(read("params/model.layers"), "2");
         assert!(!run.join("params/long").exists() && !run.join("metrics/non_numeric").exists());
-        let lines: Vec<String> = read("metrics/accuracy").lines().map(str::to_owned).collect();
-        assert!(lines[0].ends_with(" 0.95 10") && lines[1].ends_with(" 0.95 0"), "{lines:?}");
+        let lines: Vec<String> = read("metrics/accuracy")
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        assert!(
+            lines[0].ends_with(" 0.95 10") && lines[1].ends_with(" 0.95 0"),
+            "{lines:?}"
+        );
         assert!(read("metrics/train/loss").contains(" nan 10\n"));
         assert_eq!(read("tags/mlflow.source.type"), "LOCAL");
         let meta = read("meta.yaml");
-        assert!(meta.contains("\nstatus: 3\n") && meta.contains("\ntags: []\n"), "{meta}");
+        assert!(
+            meta.contains("\nstatus: 3\n") && meta.contains("\ntags: []\n"),
+            "{meta}"
+        );
         assert!(meta.contains("artifact_uri: \"file:///"), "{meta}");
     }
 
@@ -256,9 +273,20 @@ mod tests {
         assert_eq!(entries, 3, "`.trash`, `0` and one of ours");
         let other = folder.path().join("7");
         fs::create_dir(&other).unwrap();
-        fs::write(other.join("meta.yaml"), "lifecycle_stage: active\nname: 'it''s'\n").unwrap();
-        assert_eq!(experiment_of(folder.path(), "it's").unwrap().as_deref(), Some("7"));
-        fs::write(other.join("meta.yaml"), "lifecycle_stage: deleted\nname: x\n").unwrap();
+        fs::write(
+            other.join("meta.yaml"),
+            "lifecycle_stage: active\nname: 'it''s'\n",
+        )
+        .unwrap();
+        assert_eq!(
+            experiment_of(folder.path(), "it's").unwrap().as_deref(),
+            Some("7")
+        );
+        fs::write(
+            other.join("meta.yaml"),
+            "lifecycle_stage: deleted\nname: x\n",
+        )
+        .unwrap();
         assert_eq!(experiment_of(folder.path(), "x").unwrap(), None);
     }
 }

@@ -252,5 +252,8 @@ impl MlFlow {
 
 /// A text option.
 fn text_option(options: &Values, name: &str) -> Option<String> {
-    options.get(name).and_then(Value::as_text).map(str::to_owned)
+    options
+        .get(name)
+        .and_then(Value::as_text)
+        .map(str::to_owned)
 }

@@ -241,10 +241,13 @@ impl MlFlowServer {
 
     fn artifact(&mut self, run_id: &str, path: &str, file: &Path) -> Result<(), Failure> {
         // A file that is gone will not come back.
-        let bytes = fs::read(file)
-            .map_err(|source| Failure::Refused(io_error("read", file, source)))?;
+        let bytes =
+            fs::read(file).map_err(|source| Failure::Refused(io_error("read", file, source)))?;
         let root = self.artifact_root(run_id)?;
-        if let Some(folder) = root.strip_prefix("file://").or(root.strip_prefix('/').and(Some(root.as_str()))) {
+        if let Some(folder) = root
+            .strip_prefix("file://")
+            .or(root.strip_prefix('/').and(Some(root.as_str())))
+        {
             let target = Path::new(folder).join(path);
             let written = target
                 .parent()

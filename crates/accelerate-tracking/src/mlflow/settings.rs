@@ -124,7 +124,10 @@ mod tests {
             ("MLFLOW_TAGS", r#"{"b":true}"#),
         ]);
         let settings = RunSettings::new(&run.clone().environment(environment)).unwrap();
-        assert_eq!((settings.experiment.as_str(), settings.run_id.as_deref()), ("e", Some("r")));
+        assert_eq!(
+            (settings.experiment.as_str(), settings.run_id.as_deref()),
+            ("e", Some("r"))
+        );
         assert!(settings.tags.contains(&("b".to_owned(), "True".to_owned())));
         assert!(!settings.tags.iter().any(|(name, _)| name == "a"));
         let environment = Environment::from_pairs([("MLFLOW_TAGS", "{")]);
@@ -135,10 +138,21 @@ mod tests {
     fn addresses_are_told_apart() {
         let target = |uri| Target::of(&Environment::from_pairs([("MLFLOW_TRACKING_URI", uri)]));
         assert_eq!(target("").unwrap(), Target::Folder("mlruns".into()));
-        assert_eq!(target("file:///a/b").unwrap(), Target::Folder("/a/b".into()));
+        assert_eq!(
+            target("file:///a/b").unwrap(),
+            Target::Folder("/a/b".into())
+        );
         assert_eq!(target("a/b").unwrap(), Target::Folder("a/b".into()));
-        assert_eq!(target("http://h:1/").unwrap(), Target::Server("http://h:1".to_owned()));
-        let error = target("postgresql://user:pw@host/db").unwrap_err().to_string();
-        assert!(error.contains("found `postgresql`") && !error.contains("pw"), "{error}");
+        assert_eq!(
+            target("http://h:1/").unwrap(),
+            Target::Server("http://h:1".to_owned())
+        );
+        let error = target("postgresql://user:pw@host/db")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("found `postgresql`") && !error.contains("pw"),
+            "{error}"
+        );
     }
 }

@@ -31,7 +31,9 @@ pub(super) fn purge(wall_time: f64, step: i64) -> Vec<u8> {
     /// `SessionLog.START`
     const START: i64 = 1;
     let session = Message::new().int(1, START);
-    event(wall_time, Some(step)).message(7, &session).into_bytes()
+    event(wall_time, Some(step))
+        .message(7, &session)
+        .into_bytes()
 }
 
 fn event(wall_time: f64, step: Option<i64>) -> Message {
@@ -83,7 +85,11 @@ pub(super) fn plugin(name: &str, content: &[u8]) -> Message {
 
 /// How often values fall into buckets that grow by a tenth; those that are not finite are left out.
 pub(super) fn histogram(tag: &str, values: &[f64]) -> SummaryValue {
-    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let finite: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .collect();
     let limits = bucket_limits();
     let mut counts = vec![0.0; limits.len()];
     for value in &finite {
@@ -94,7 +100,10 @@ pub(super) fn histogram(tag: &str, values: &[f64]) -> SummaryValue {
     }
     // Empty buckets at both ends are not written, but for one before the first.
     let first = counts.iter().position(|count| *count > 0.0).unwrap_or(0);
-    let end = counts.iter().rposition(|count| *count > 0.0).map_or(1, |last| last + 1);
+    let end = counts
+        .iter()
+        .rposition(|count| *count > 0.0)
+        .map_or(1, |last| last + 1);
     let range = first.saturating_sub(1)..end;
     let histogram = Message::new()
         .double(1, finite.iter().copied().fold(f64::INFINITY, f64::min))

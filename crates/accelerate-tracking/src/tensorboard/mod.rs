@@ -123,7 +123,11 @@ impl Open {
                 continue;
             };
             // As the original names it; a key is not to lead elsewhere.
-            let folder = format!("{}_{}", name.replace('/', "_"), key.replace(['/', '\\'], "_"));
+            let folder = format!(
+                "{}_{}",
+                name.replace('/', "_"),
+                key.replace(['/', '\\'], "_")
+            );
             if !self.of_maps.contains_key(&folder) {
                 let file = EventFile::create(&self.folder.join(&folder), &self.suffix)?;
                 self.of_maps.insert(folder.clone(), file);
@@ -260,7 +264,8 @@ fn grid(images: &[Image]) -> Result<Option<Image>> {
             }
         }
     }
-    let wide = |side: u32, times: usize| side.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
+    let wide =
+        |side: u32, times: usize| side.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
     let (width, height) = (wide(first.width(), columns), wide(first.height(), rows));
     let colour: Colour = first.colour();
     Image::new(width, height, colour, pixels).map(Some)

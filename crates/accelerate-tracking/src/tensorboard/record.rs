@@ -26,7 +26,10 @@ const fn table() -> [u32; 256] {
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         let [low, ..] = sum.to_le_bytes();
-        let remainder = TABLE.get(usize::from(low ^ byte)).copied().unwrap_or_default();
+        let remainder = TABLE
+            .get(usize::from(low ^ byte))
+            .copied()
+            .unwrap_or_default();
         (sum >> 8) ^ remainder
     };
     !bytes.iter().fold(!0, step)
@@ -77,10 +80,16 @@ mod tests {
         assert_eq!(file, expected);
 
         file.clear();
-        write(&mut file, &event::summary(0.0, Some(3), &[event::scalar("loss", 0.5)])).unwrap();
+        write(
+            &mut file,
+            &event::summary(0.0, Some(3), &[event::scalar("loss", 0.5)]),
+        )
+        .unwrap();
         let expected = [
             &[0x1a, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x9b, 0xd8, 0x2d][..],
-            &[0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x03, 0x2a, 0x0d, 0x0a, 0x0b, 0x0a, 0x04],
+            &[
+                0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x03, 0x2a, 0x0d, 0x0a, 0x0b, 0x0a, 0x04,
+            ],
             b"loss",
             &[0x15, 0, 0, 0, 0x3f, 0xe2, 0x5a, 0xd2, 0x74],
         ]

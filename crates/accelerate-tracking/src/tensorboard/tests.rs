@@ -19,7 +19,10 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
                 left.push(path);
             } else {
                 let name = path.strip_prefix(folder).unwrap();
-                found.push((name.to_string_lossy().into_owned(), fs::read(&path).unwrap()));
+                found.push((
+                    name.to_string_lossy().into_owned(),
+                    fs::read(&path).unwrap(),
+                ));
             }
         }
     }
@@ -61,8 +64,14 @@ fn values_go_where_their_kind_goes() {
     tracker.finish().unwrap();
     let files = files(&folder.path().join("project"));
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    assert!(names[0].starts_with("a_b_x/events.out.tfevents."), "{names:?}");
-    assert!(names[1].starts_with("events.out.tfevents.") && names.len() == 2, "{names:?}");
+    assert!(
+        names[0].starts_with("a_b_x/events.out.tfevents."),
+        "{names:?}"
+    );
+    assert!(
+        names[1].starts_with("events.out.tfevents.") && names.len() == 2,
+        "{names:?}"
+    );
     let main = payloads(&files[1].1);
     assert_eq!(main.len(), 3);
     // Step 2, then the summary; the first value is `total_loss`.
@@ -71,7 +80,10 @@ fn values_go_where_their_kind_goes() {
     assert!(!holds(&main[1], b"list"));
     // Without a step there is no such field.
     assert_eq!(main[2][9], 0x2a);
-    assert!(holds(&payloads(&files[0].1)[1], b"\x0a\x03a/b\x15\0\0\x80\x3f"));
+    assert!(holds(
+        &payloads(&files[0].1)[1],
+        b"\x0a\x03a/b\x15\0\0\x80\x3f"
+    ));
     let error = tracker.log(&values, None, &Values::new()).unwrap_err();
     assert!(matches!(error, Error::NotRunning { .. }), "{error}");
 }
@@ -87,7 +99,10 @@ fn settings_are_kept_as_records_and_as_text() {
         .with("some_string", "some_value");
     tracker.store_init_configuration(&settings).unwrap();
     let files = files(&folder.path().join("project"));
-    let text = files.iter().find(|(name, _)| name.ends_with("/hparams.yml")).unwrap();
+    let text = files
+        .iter()
+        .find(|(name, _)| name.ends_with("/hparams.yml"))
+        .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&text.1),
         "num_iterations: 12\nlearning_rate: 0.01\nsome_boolean: false\nsome_string: some_value\n"
@@ -99,7 +114,10 @@ fn settings_are_kept_as_records_and_as_text() {
     let records: Vec<Vec<u8>> = records.flatten().collect();
     for tag in ["experiment", "session_start_info", "session_end_info"] {
         let tag = format!("_hparams_/{tag}");
-        assert!(records.iter().any(|record| holds(record, tag.as_bytes())), "{tag}");
+        assert!(
+            records.iter().any(|record| holds(record, tag.as_bytes())),
+            "{tag}"
+        );
     }
 }
 
@@ -120,7 +138,9 @@ fn pictures_of_one_name_stand_in_one_grid() {
 fn a_folder_is_needed() {
     let error = TensorBoard::new().start(&RunContext::new("p")).unwrap_err();
     assert!(
-        error.to_string().starts_with("Logging with `tensorboard` requires a `logging_dir`"),
+        error
+            .to_string()
+            .starts_with("Logging with `tensorboard` requires a `logging_dir`"),
         "{error}"
     );
 }

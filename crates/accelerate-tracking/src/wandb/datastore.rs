@@ -43,7 +43,6 @@ impl Datastore {
         })
     }
 
-
     /// Adds a record, by one call to the system.
     pub(super) fn write(&mut self, record: &[u8]) -> Result<()> {
         let mut bytes = Vec::with_capacity(record.len() + 2 * CHUNK_HEADER);
@@ -133,8 +132,13 @@ mod tests {
         let path = folder.path().join("run.wandb");
         let mut store = Datastore::create(path.clone()).unwrap();
         // Around the ends of blocks: with room for a header alone, for less, and for none.
-        let lengths = [0, 3, 32_700, 30, 32_754, 32_755, 1, 32_760, 32_761, 100_000, 5, 65_522, 1];
-        let written: Vec<Vec<u8>> = (1..).zip(lengths).map(|(fill, length)| vec![fill; length]).collect();
+        let lengths = [
+            0, 3, 32_700, 30, 32_754, 32_755, 1, 32_760, 32_761, 100_000, 5, 65_522, 1,
+        ];
+        let written: Vec<Vec<u8>> = (1..)
+            .zip(lengths)
+            .map(|(fill, length)| vec![fill; length])
+            .collect();
         for record in &written {
             store.write(record).unwrap();
         }

@@ -145,7 +145,10 @@ mod tests {
         assert_eq!(steps(&rows), [0]);
         assert!(rows[0].values.get("a").is_some() && rows[0].values.get("b").is_some());
         assert_eq!(rows[0].values.get("_step"), Some(&Value::Int(0)));
-        assert!(history.log(&value("a"), Some(4)).is_empty(), "a lower step is dropped");
+        assert!(
+            history.log(&value("a"), Some(4)).is_empty(),
+            "a lower step is dropped"
+        );
         assert_eq!(steps(&history.log(&value("c"), None)), [5]);
         assert_eq!(steps(&history.log(&value("c"), None)), [6]);
         assert!(history.flush().is_none());
@@ -154,9 +157,13 @@ mod tests {
 
     #[test]
     fn words_for_what_is_not_finite_are_bare() {
-        let values = Values::new()
-            .with("n", f64::NAN)
-            .with("l", vec![Value::from(f64::NEG_INFINITY), Value::from("a\"b")]);
-        assert_eq!(json_text(&Value::Map(values)), r#"{"n":NaN,"l":[-Infinity,"a\"b"]}"#);
+        let values = Values::new().with("n", f64::NAN).with(
+            "l",
+            vec![Value::from(f64::NEG_INFINITY), Value::from("a\"b")],
+        );
+        assert_eq!(
+            json_text(&Value::Map(values)),
+            r#"{"n":NaN,"l":[-Infinity,"a\"b"]}"#
+        );
     }
 }

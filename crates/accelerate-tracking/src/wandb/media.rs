@@ -27,7 +27,9 @@ pub(super) fn images(images: &[Image], paths: &[String]) -> Value {
         .with("count", images.len())
         .with("filenames", list(paths.iter().map(String::as_str)));
     if images.iter().any(|image| image.caption().is_some()) {
-        let captions = images.iter().map(|image| image.caption().unwrap_or_default());
+        let captions = images
+            .iter()
+            .map(|image| image.caption().unwrap_or_default());
         values.insert("captions", list(captions));
     }
     values.into()

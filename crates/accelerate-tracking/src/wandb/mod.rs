@@ -210,7 +210,11 @@ impl Tracker for Wandb {
         let run = self.run()?;
         let path = media::table_path(name, &run.media_step(step));
         let rows: Vec<Value> = table.rows().iter().cloned().map(Value::List).collect();
-        let columns: Vec<Value> = table.columns().iter().map(|name| Value::from(name.as_str())).collect();
+        let columns: Vec<Value> = table
+            .columns()
+            .iter()
+            .map(|name| Value::from(name.as_str()))
+            .collect();
         let content = Values::new().with("columns", columns).with("data", rows);
         let text = json_text(&Value::Map(content));
         run.sink.file(&path, text.as_bytes())?;

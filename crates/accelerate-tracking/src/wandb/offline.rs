@@ -133,9 +133,11 @@ fn items(values: &Values) -> Message {
             }
         }
     }
-    values.iter().fold(Message::new(), |message, (name, value)| {
-        add(message, &mut vec![name.to_owned()], value)
-    })
+    values
+        .iter()
+        .fold(Message::new(), |message, (name, value)| {
+            add(message, &mut vec![name.to_owned()], value)
+        })
 }
 
 fn run(settings: &RunSettings) -> Message {

@@ -35,9 +35,15 @@ enum Record {
     /// Settings by name, each as JSON.
     Config(Json),
     /// The number of a row, and its values by name, each as text of JSON.
-    History { line: u64, row: Vec<(String, String)> },
+    History {
+        line: u64,
+        row: Vec<(String, String)>,
+    },
     /// A file of the run, and where its bytes lie.
-    File { path: String, file: String },
+    File {
+        path: String,
+        file: String,
+    },
     End,
 }
 
@@ -219,12 +225,20 @@ impl WandbService {
             "tags": session.tags,
         });
         let data = self.graphql(UPSERT, &json!({ "input": input }))?;
-        let bucket = data.pointer("/upsertBucket/bucket").cloned().unwrap_or_default();
+        let bucket = data
+            .pointer("/upsertBucket/bucket")
+            .cloned()
+            .unwrap_or_default();
         if bucket.is_null() {
             let error = self.error("making the run", "the answer holds no run");
             return Err(Failure::Later(error));
         }
-        let text = |way: &str| bucket.pointer(way).and_then(Json::as_str).map(str::to_owned);
+        let text = |way: &str| {
+            bucket
+                .pointer(way)
+                .and_then(Json::as_str)
+                .map(str::to_owned)
+        };
         if let Some(entity) = text("/project/entity/name") {
             self.session.entity = Some(entity);
         }
@@ -269,8 +283,8 @@ impl WandbService {
 
     fn file(&self, path: &str, file: &Path) -> Result<(), Failure> {
         // A file that is gone will not come back.
-        let bytes = fs::read(file)
-            .map_err(|source| Failure::Refused(io_error("read", file, source)))?;
+        let bytes =
+            fs::read(file).map_err(|source| Failure::Refused(io_error("read", file, source)))?;
         let session = &self.session;
         let variables = json!({
             "entity": session.entity, "project": session.project, "run": session.run, "files": [path],

@@ -100,7 +100,12 @@ pub(super) fn api_key(environment: &Environment) -> Option<Secret> {
     );
     let text = std::fs::read_to_string(path?).ok()?;
     let base = base_url(environment);
-    let host = base.split("://").nth(1)?.split(['/', ':']).next()?.to_owned();
+    let host = base
+        .split("://")
+        .nth(1)?
+        .split(['/', ':'])
+        .next()?
+        .to_owned();
     password_of(&text, &host).map(Secret::new)
 }
 
@@ -137,7 +142,10 @@ mod tests {
             key.map(|key| key.reveal().to_owned())
         };
         assert_eq!(key(&[("HOME", home)]).as_deref(), Some("yes"));
-        assert_eq!(key(&[("HOME", home), ("WANDB_API_KEY", "k")]).as_deref(), Some("k"));
+        assert_eq!(
+            key(&[("HOME", home), ("WANDB_API_KEY", "k")]).as_deref(),
+            Some("k")
+        );
         let elsewhere = ("WANDB_BASE_URL", "http://localhost:8080");
         assert_eq!(key(&[("HOME", home), elsewhere]), None);
     }
