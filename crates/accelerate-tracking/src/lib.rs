@@ -26,6 +26,8 @@ mod machine;
 mod media;
 mod mlflow;
 mod notice;
+#[cfg(all(test, feature = "network"))]
+mod parity;
 mod percent;
 mod protobuf;
 mod registry;
