@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,9 @@ fn everything_is_split_alike_and_padding_can_be_told_from_items() {
 #[test]
 fn work_for_one_rank_runs_there_and_everywhere_on_a_process_by_itself() {
     ranks(&[1, 2], |rank: Rank| -> Result<()> {
-        let accelerator = Accelerator::new()?;
+        let folder = tempfile::tempdir().unwrap();
+        let everywhere = TrackerHandle::new(Everywhere::default());
+        let accelerator = tracked(folder.path(), &everywhere)?;
         let (index, last) = (rank.index(), rank.world() - 1);
         assert_eq!(accelerator.on_main_process(|| 7), (index == 0).then_some(7));
         assert_eq!(
@@ -121,24 +124,30 @@ fn work_for_one_rank_runs_there_and_everywhere_on_a_process_by_itself() {
             accelerator.to_string(),
             format!("{state}\nMixed precision type: no\n")
         );
-        drop(accelerator);
-        every_rank_tracks_and_the_main_process_does_it(rank)
+        every_rank_tracks_and_the_main_process_does_it(&accelerator, folder.path(), &everywhere)
     });
 }
 
-/// Own trackers, files and pictures: the same calls on every rank, which do nothing off the main one.
-fn every_rank_tracks_and_the_main_process_does_it(rank: Rank) -> Result<()> {
-    let folder = tempfile::tempdir().unwrap();
-    let everywhere = TrackerHandle::new(Everywhere::default());
-    let accelerator = Accelerator::builder()
-        .logging_dir(folder.path())
-        .log_with([
-            LogWith::Own(everywhere.clone()),
-            "tensorboard".into(),
-            LoggerType::Local.into(),
-        ])
-        .build()?;
-    let is_main = rank.index() == 0;
+/// An accelerator that logs with a tracker of the program's own and with two that write files.
+fn tracked(folder: &Path, own: &TrackerHandle) -> Result<Accelerator> {
+    let trackers = [
+        LogWith::Own(own.clone()),
+        "tensorboard".into(),
+        LoggerType::Local.into(),
+    ];
+    Accelerator::builder()
+        .logging_dir(folder)
+        .log_with(trackers)
+        .build()
+}
+
+/// The same calls on every rank do nothing off the main one, but for a tracker that is for all.
+fn every_rank_tracks_and_the_main_process_does_it(
+    accelerator: &Accelerator,
+    folder: &Path,
+    everywhere: &TrackerHandle,
+) -> Result<()> {
+    let is_main = accelerator.is_main_process();
     assert_eq!(
         accelerator.get_tracker("local").is_err(),
         is_main,
@@ -167,11 +176,11 @@ fn every_rank_tracks_and_the_main_process_does_it(rank: Rank) -> Result<()> {
     accelerator.end_training()?;
     accelerator.log([("loss", 1)], None);
 
-    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    let files = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(files, usize::from(is_main), "other ranks write nothing");
     if let Some(run) = run {
         assert_eq!(
-            find_runs(folder.path())?,
+            find_runs(folder)?,
             [run.clone()],
             "one run, though begun twice"
         );
