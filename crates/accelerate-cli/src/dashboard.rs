@@ -29,15 +29,16 @@ use self::{
     error::{DashboardError, Result},
     server::Server,
 };
-use crate::report;
+use crate::{report, runs};
 
 /// What was typed after `accelerate dashboard`.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct DashboardArgs {
-    /// Folder below which programs write their runs (their `logging_dir`)
-    #[arg(default_value = ".", value_name = "FOLDER")]
-    folder: PathBuf,
+    /// Folder below which programs write their runs (their `logging_dir`); without it `runs`, or
+    /// else this folder
+    #[arg(value_name = "FOLDER")]
+    folder: Option<PathBuf>,
 
     /// Address to listen at: everybody who can reach it can read the runs
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
@@ -68,13 +69,10 @@ For programs (GET, JSON):
 /// # Errors
 /// If the folder cannot be read or the address cannot be had.
 pub(crate) fn run(args: &DashboardArgs) -> Result<ExitCode> {
-    let folder = || -> io::Result<PathBuf> {
-        let folder = fs::canonicalize(&args.folder)?;
-        fs::read_dir(&folder)?;
-        Ok(folder)
-    };
-    let folder = folder().map_err(|source| DashboardError::Folder {
-        path: args.folder.clone(),
+    let folder = args.folder.clone().unwrap_or_else(runs::usual_root);
+    let whole = fs::canonicalize(&folder).and_then(|whole| fs::read_dir(&whole).map(|_| whole));
+    let root = whole.map_err(|source| DashboardError::Folder {
+        path: folder,
         source,
     })?;
     let refused = |source| DashboardError::Listen {
@@ -82,7 +80,7 @@ pub(crate) fn run(args: &DashboardArgs) -> Result<ExitCode> {
         port: args.port,
         source,
     };
-    let server = Server::bind(&args.host, args.port, Api::new(folder)).map_err(refused)?;
+    let server = Server::bind(&args.host, args.port, Api::new(root)).map_err(refused)?;
     let address = server.address().map_err(refused)?;
     if !address.ip().is_loopback() {
         let whom = "everybody who can reach this address can read the runs, their settings and \

@@ -23,6 +23,21 @@ pub(crate) use run::{Run, Standing};
 /// What was seen so recently is not looked at again, however many ask.
 const FRESH: Duration = Duration::from_millis(300);
 
+/// New runs are looked for so seldom that looking takes no more than one part in this many of the time.
+pub(crate) const SEARCH_SHARE: u32 = 20;
+
+/// Where runs are unless somebody says where: in the folder in which the tracker `local` puts them, or
+/// somewhere below this one.
+pub(crate) fn usual_root() -> PathBuf {
+    let usual = Path::new("runs");
+    let root = if usual.is_dir() {
+        usual
+    } else {
+        Path::new(".")
+    };
+    root.to_owned()
+}
+
 /// All runs below a folder.
 #[derive(Debug)]
 pub(crate) struct Runs {
@@ -33,6 +48,8 @@ pub(crate) struct Runs {
 #[derive(Debug, Default)]
 struct Seen {
     at: Option<Instant>,
+    /// When new runs are looked for again.
+    next_search: Option<Instant>,
     /// The newest first.
     runs: Vec<Arc<Run>>,
     problem: Option<String>,
@@ -86,6 +103,16 @@ impl Runs {
     }
 
     fn refresh(&self, seen: &mut Seen) {
+        let begin = Instant::now();
+        if seen.next_search.is_none_or(|next| begin >= next) {
+            self.search(seen);
+            let end = Instant::now();
+            seen.next_search = end.checked_add(SEARCH_SHARE * (end - begin));
+        }
+        refresh_all(&seen.runs);
+    }
+
+    fn search(&self, seen: &mut Seen) {
         match find_runs(&self.root) {
             Ok(folders) => {
                 let mut known: HashMap<PathBuf, Arc<Run>> = seen
@@ -104,7 +131,6 @@ impl Runs {
             }
             Err(error) => seen.problem = Some(with_causes(&error)),
         }
-        refresh_all(&seen.runs);
     }
 
     /// The path from the root, or the name of the root where that is the run.

@@ -132,7 +132,11 @@ impl Api {
     fn csv(&self, request: &Request) -> Answer {
         let (wanted, runs) = self.wanted(request)?;
         let text = wanted.csv(&runs).map_err(|error| unreadable(&error))?;
-        Ok(Response::file("curves.csv", "text/csv; charset=utf-8", text))
+        Ok(Response::file(
+            "curves.csv",
+            "text/csv; charset=utf-8",
+            text,
+        ))
     }
 
     fn ranks(&self, request: &Request) -> Answer {

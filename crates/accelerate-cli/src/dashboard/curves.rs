@@ -90,16 +90,16 @@ impl Wanted {
             let parts: Vec<_> = runs
                 .chunks(share)
                 .map(|runs| {
-                    let read = move || runs.iter().map(|run| self.curve(run)).collect();
+                    let read = move || -> Result<Vec<Drawn>, Error> {
+                        runs.iter().map(|run| self.curve(run)).collect()
+                    };
                     scope.spawn(read)
                 })
                 .collect();
             let mut drawn = Vec::with_capacity(runs.len());
             for part in parts {
-                let part: Result<Vec<Drawn>, Error> = part
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                drawn.extend(part?);
+                let part = part.join();
+                drawn.extend(part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }
             Ok(drawn)
         })
@@ -189,7 +189,8 @@ impl Wanted {
             Across::Step => point.step as f64,
             Across::Time => point.seconds,
         };
-        self.window.is_none_or(|(from, to)| (from..=to).contains(&x))
+        self.window
+            .is_none_or(|(from, to)| (from..=to).contains(&x))
     }
 }
 
@@ -228,7 +229,10 @@ mod tests {
         };
         assert_eq!(wanted("metric=loss"), Ok(usual));
         let zoomed = wanted("metric=a&across=time&from=1.5&to=2&points=10").unwrap();
-        assert_eq!((zoomed.across, zoomed.window), (Across::Time, Some((1.5, 2.0))));
+        assert_eq!(
+            (zoomed.across, zoomed.window),
+            (Across::Time, Some((1.5, 2.0)))
+        );
         for (query, name) in [
             ("", "metric"),
             ("metric=a&points=1", "points"),

@@ -44,7 +44,9 @@ fn without_port(host: &str) -> &str {
 
 /// Without the brackets around an address of version 6.
 fn bare(host: &str) -> &str {
-    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
     inner.unwrap_or(host)
 }
 

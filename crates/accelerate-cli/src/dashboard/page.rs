@@ -56,13 +56,22 @@ mod tests {
     fn everything_that_the_page_names_is_there_and_nothing_is_elsewhere() {
         for (path, _, content) in FILES {
             for named in quoted(content, "from \"./") {
-                assert!(file(&format!("/assets/{named}")).is_some(), "{named} in {path}");
+                assert!(
+                    file(&format!("/assets/{named}")).is_some(),
+                    "{named} in {path}"
+                );
             }
             for named in quoted(content, "=\"/assets/") {
-                assert!(file(&format!("/assets/{named}")).is_some(), "{named} in {path}");
+                assert!(
+                    file(&format!("/assets/{named}")).is_some(),
+                    "{named} in {path}"
+                );
             }
             let foreign = content.replace("http://www.w3.org/2000/svg", "");
-            assert!(!foreign.contains("http://") && !foreign.contains("https://"), "{path}");
+            assert!(
+                !foreign.contains("http://") && !foreign.contains("https://"),
+                "{path}"
+            );
         }
         assert!(file("/assets/../index.html").is_none());
     }
@@ -71,12 +80,19 @@ mod tests {
     fn every_label_and_panel_of_the_page_leads_to_an_element() {
         let (_, _, html) = FILES[0];
         let ids = quoted(html, " id=\"");
-        for before in [" aria-controls=\"", " aria-labelledby=\"", " for=\"", " href=\"#"] {
+        for before in [
+            " aria-controls=\"",
+            " aria-labelledby=\"",
+            " for=\"",
+            " href=\"#",
+        ] {
             for named in quoted(html, before) {
                 assert!(ids.contains(&named), "{named}");
             }
         }
-        let named_by_scripts = FILES.iter().flat_map(|(_, _, text)| quoted(text, "byId(\""));
+        let named_by_scripts = FILES
+            .iter()
+            .flat_map(|(_, _, text)| quoted(text, "byId(\""));
         for named in named_by_scripts {
             assert!(ids.contains(&named), "{named}");
         }

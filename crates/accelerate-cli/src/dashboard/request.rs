@@ -112,7 +112,10 @@ mod tests {
     fn a_head_is_taken_apart() {
         let text = "GET /api/curves?metric=loss%2Ftrain&run=a+b&run=c HTTP/1.1\r\nHost: localhost:1\r\n\r\n";
         let request = read(text).unwrap().unwrap();
-        assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/api/curves"));
+        assert_eq!(
+            (request.method.as_str(), request.path.as_str()),
+            ("GET", "/api/curves")
+        );
         assert_eq!(request.parameter("metric"), Some("loss/train"));
         assert_eq!(request.parameters("run").collect::<Vec<_>>(), ["a b", "c"]);
         assert_eq!(request.parameter("points"), None);
@@ -123,7 +126,10 @@ mod tests {
     fn what_is_no_request_is_refused() {
         assert_eq!(read("").unwrap(), None);
         assert!(matches!(read("GET / HT"), Err(BadRequest::Cut(_))));
-        assert!(matches!(read("\u{0}\u{1}\r\n\r\n"), Err(BadRequest::Malformed(_))));
+        assert!(matches!(
+            read("\u{0}\u{1}\r\n\r\n"),
+            Err(BadRequest::Malformed(_))
+        ));
         let two = "GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n";
         assert!(matches!(read(two), Err(BadRequest::ManyHosts)));
         let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(LONGEST_HEAD));

@@ -96,7 +96,9 @@ fn is_passing(error: &io::Error) -> bool {
     let out_of_files = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     matches!(
         error.kind(),
-        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+        io::ErrorKind::Interrupted
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
     ) || Errno::from_io_error(error).is_some_and(|errno| out_of_files.contains(&errno))
 }
 

@@ -182,7 +182,10 @@ mod tests {
             })
             .collect();
         let summary = summary(3, &steps).unwrap();
-        assert_eq!((summary.rank, summary.newest.step, summary.seconds), (3, 3, 1.5));
+        assert_eq!(
+            (summary.rank, summary.newest.step, summary.seconds),
+            (3, 3, 1.5)
+        );
         assert_eq!(super::summary(0, &VecDeque::new()), None);
     }
 }

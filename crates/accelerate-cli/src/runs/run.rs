@@ -152,7 +152,9 @@ impl Run {
 
     /// The last value of a metric.
     pub(crate) fn latest(&self, metric: &str) -> Option<f64> {
-        self.read(|reader| reader.latest(metric)).flatten().map(|point| point.value)
+        self.read(|reader| reader.latest(metric))
+            .flatten()
+            .map(|point| point.value)
     }
 
     /// The last step at which something was logged.

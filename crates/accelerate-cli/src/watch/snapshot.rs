@@ -12,7 +12,10 @@ pub(crate) struct Snapshot {
     pub(crate) step: Option<i64>,
     /// How many steps there will be, where the run says.
     pub(crate) total_steps: Option<i64>,
+    /// Those of the page that was asked for.
     pub(crate) curves: Vec<CurveView>,
+    /// All metrics with their last values.
+    pub(crate) latest: Vec<(String, f64)>,
     pub(crate) ranks: Vec<RankView>,
     /// Warnings and errors, the newest last.
     pub(crate) notices: Vec<String>,
@@ -32,6 +35,8 @@ pub(crate) enum State {
     Failed(String),
     /// Nobody writes it any more, and it was not ended.
     Crashed,
+    /// Nothing tells whether it goes on.
+    Unknown,
 }
 
 impl State {
@@ -49,6 +54,7 @@ impl State {
             Self::Failed(why) if why.is_empty() => "failed".to_owned(),
             Self::Failed(why) => format!("failed: {why}"),
             Self::Crashed => "ended without a word".to_owned(),
+            Self::Unknown => "perhaps running".to_owned(),
         }
     }
 }
@@ -66,7 +72,7 @@ pub(crate) struct CurveView {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RankView {
     pub(crate) rank: usize,
-    pub(crate) step: Option<i64>,
+    pub(crate) step: i64,
     pub(crate) split: Split,
     pub(crate) samples_per_second: Option<f64>,
     pub(crate) tokens_per_second: Option<f64>,

@@ -8,9 +8,7 @@ use ratatui::{
     crossterm::{
         cursor::Show,
         execute,
-        terminal::{
-            EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-        },
+        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
 };
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex};

@@ -64,14 +64,6 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{rest:.1} {unit}")
 }
 
-/// What a terminal can show: signs that would move its cursor or change its state are left out.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|sign| if sign == '\t' { ' ' } else { sign })
-        .filter(|sign| !sign.is_control())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,10 +93,5 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(3 * 3600 + 62)), "3 h 01 min");
         assert_eq!(bytes(512), "512 B");
         assert_eq!(bytes(3 << 29), "1.5 GiB");
-    }
-
-    #[test]
-    fn what_moves_the_cursor_is_left_out() {
-        assert_eq!(printable("a\x1b[2Jb\rc\td\u{9b}"), "a[2Jbc d");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 15] = [
     "config",
     "estimate-memory",
     "env",
@@ -13,6 +13,8 @@ const SUBCOMMANDS: [&str; 13] = [
     "convert",
     "inspect",
     "diff",
+    "watch",
+    "dashboard",
     "test",
     "verify-resume",
     "to-fsdp2",

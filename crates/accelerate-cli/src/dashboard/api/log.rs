@@ -6,7 +6,10 @@ use accelerate_tracking::{
 };
 use serde::Serialize;
 
-use crate::runs::{Run, Standing};
+use crate::{
+    plain_text,
+    runs::{Run, Standing},
+};
 
 /// So much of the output is shown.
 const BYTES: u64 = 256 * 1024;
@@ -29,8 +32,8 @@ impl Log {
     pub(super) fn of(run: &Run) -> Result<Self, Error> {
         let output = run.log_tail(BYTES)?;
         let cut = output.len() as u64 >= BYTES;
-        let mut lines: Vec<String> = run.events().iter().map(event_line).collect();
-        let mut output: Vec<String> = output.lines().map(plain).collect();
+        let mut lines: Vec<String> = run.events().iter().flat_map(event_lines).collect();
+        let mut output: Vec<String> = output.lines().map(plain_text::line).collect();
         if cut && !output.is_empty() {
             // It begins in the middle of a line.
             output.remove(0);
@@ -58,50 +61,16 @@ fn failure(standing: &Standing) -> Option<String> {
     })
 }
 
-fn event_line(event: &Event) -> String {
+/// The lines of an event: the first one says when and where.
+fn event_lines(event: &Event) -> Vec<String> {
     let kind = match event.severity {
         Severity::Notice => "note",
         Severity::Warning => "warning",
         Severity::Error => "error",
     };
-    let Event { t, rank, message, .. } = event;
-    format!("{t:9.1} s  rank {rank}  {kind}: {message}")
-}
-
-/// A line as a terminal would show it at the end: without colours, and the last frame of a progress
-/// bar.
-fn plain(line: &str) -> String {
-    let line = line.trim_end_matches('\r');
-    let line = line.rsplit('\r').next().unwrap_or(line);
-    let mut shown = String::with_capacity(line.len());
-    let mut signs = line.chars();
-    while let Some(sign) = signs.next() {
-        match sign {
-            '\x1b' => skip_sequence(&mut signs),
-            '\t' => shown.push(sign),
-            sign if sign.is_control() => {}
-            sign => shown.push(sign),
-        }
-    }
-    shown
-}
-
-/// Passes over what an escape sign begins: `[` up to a letter, or one sign.
-fn skip_sequence(signs: &mut std::str::Chars<'_>) {
-    if signs.next() == Some('[') {
-        signs.find(|sign| ('@'..='~').contains(sign));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_as_a_terminal_shows_them() {
-        assert_eq!(plain("plain\tline"), "plain\tline");
-        assert_eq!(plain("\x1b[1;31mred\x1b[0m\x07"), "red");
-        assert_eq!(plain(" 10%\r 50%\r100%\r"), "100%");
-        assert_eq!(plain("\x1b[3"), "");
-    }
+    let head = format!("{:9.1} s  rank {}  {kind}: ", event.t, event.rank);
+    let mut lines = event.message.lines().map(plain_text::line);
+    let first = head + &lines.next().unwrap_or_default();
+    let rest = lines.map(|line| format!("    {line}"));
+    std::iter::once(first).chain(rest).collect()
 }
