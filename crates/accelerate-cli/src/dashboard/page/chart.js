@@ -28,7 +28,7 @@ export class Chart {
     this.metric = metric;
     this.#zoomed = zoomed;
     this.svg = drawing("svg", {
-      id, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: 0, "aria-describedby": `${id}-readout`,
+      id, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "application", "aria-roledescription": "chart", tabindex: 0, "aria-describedby": `${id}-readout`,
     });
     this.readout = element("p", { class: "readout", id: `${id}-readout` });
     this.rows = element("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": `Table of ${metric}` });

@@ -77,6 +77,7 @@ export function stateOf(run) {
     finished: "finished",
     failed: "failed",
     crashed: "ended without a word",
+    unknown: "perhaps running",
     unreadable: "cannot be read",
   }[run.state] ?? run.state;
 }
