@@ -43,7 +43,14 @@ export function short(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2);
-  return String(Number(value.toPrecision(4)));
+  return String(Number(value.toPrecision(size >= 1000 ? 7 : 4)));
+}
+
+/** A round number as it is, for an axis. */
+export function exact(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e7 || size < 1e-4)) return String(Number(value.toPrecision(4)).toExponential());
+  return String(Number(value.toPrecision(8)));
 }
 
 /** Seconds as people say them. */

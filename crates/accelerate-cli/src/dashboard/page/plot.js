@@ -1,7 +1,7 @@
 // Draws curves into an SVG: axes, ticks, lines with gaps, the raw curve faint behind a smoothed one.
 
 import { drawing } from "./elements.js";
-import { duration, logarithmicTicks, short, smooth, ticks } from "./numbers.js";
+import { duration, exact, logarithmicTicks, smooth, ticks } from "./numbers.js";
 
 export const WIDTH = 640;
 export const HEIGHT = 300;
@@ -137,7 +137,7 @@ function path(line, values, scales, kind) {
 function axes(scales, { across }) {
   const group = drawing("g");
   const base = HEIGHT - EDGE.bottom;
-  const nameX = across === "time" ? duration : short;
+  const nameX = across === "time" ? duration : exact;
   for (const tick of ticks(scales.low, scales.high, 6)) {
     const x = scales.x(tick);
     group.append(
@@ -152,7 +152,7 @@ function axes(scales, { across }) {
     const y = scales.y(tick);
     group.append(
       drawing("line", { class: "axis", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y, y2: y }),
-      drawing("text", { class: "tick", x: EDGE.left - 6, y: y + 4, "text-anchor": "end" }, short(tick)),
+      drawing("text", { class: "tick", x: EDGE.left - 6, y: y + 4, "text-anchor": "end" }, exact(tick)),
     );
   }
   return group;
