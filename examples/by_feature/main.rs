@@ -30,6 +30,7 @@ mod schedule_free;
 mod sentiment;
 #[path = "../nlp/snippets.rs"]
 mod snippets;
+mod tracking;
 
 use std::process::ExitCode;
 
@@ -76,6 +77,8 @@ enum Feature {
     ScheduleFree(schedule_free::Arguments),
     /// Messages that come once, or in order.
     Logging(sentiment::Arguments),
+    /// Curves to look at while it trains, and afterwards.
+    Tracking(tracking::Arguments),
 }
 
 impl Feature {
@@ -118,6 +121,8 @@ impl Feature {
             (ScheduleFree(arguments), false) => schedule_free::accelerated::run(arguments),
             (Logging(arguments), true) => logging::plain::run(arguments),
             (Logging(arguments), false) => logging::accelerated::run(arguments),
+            (Tracking(arguments), true) => tracking::plain::run(arguments),
+            (Tracking(arguments), false) => tracking::accelerated::run(arguments),
         }
     }
 }

@@ -54,7 +54,7 @@ pub enum Error {
         known: String,
     },
     /// A tracker writes files and was not told where.
-    #[error("logging with `{name}` requires a `logging_dir`; set `project_dir` or `logging_dir`")]
+    #[error("Logging with `{name}` requires a `logging_dir`; set `project_dir` or `logging_dir`")]
     NoLoggingDirectory {
         /// The tracker.
         name: String,

@@ -1,7 +1,7 @@
 //! The tracker that needs no service.
 
 use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::file_name::safe;
@@ -12,8 +12,6 @@ use crate::value::{Value, Values};
 
 /// Its name.
 pub(crate) const NAME: &str = "local";
-/// Where runs go if nobody says where.
-const DEFAULT_FOLDER: &str = "runs";
 
 /// Writes each run into a folder of its own, `LOGGING_DIR/PROJECT/TIME-xxxxxx`; see
 /// [`run`](crate::run) for what lies there.
@@ -62,10 +60,7 @@ impl Tracker for Local {
     }
 
     fn start(&mut self, run: &RunContext) -> Result<()> {
-        let logging_dir = run.logging_dir.clone();
-        let root = logging_dir
-            .unwrap_or_else(|| PathBuf::from(DEFAULT_FOLDER))
-            .join(safe(&run.project));
+        let root = run.files_folder().join(safe(&run.project));
         let info = RunInfo {
             project: run.project.clone(),
             program: crate::machine::program(),

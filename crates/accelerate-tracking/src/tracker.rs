@@ -4,9 +4,13 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::media::{Image, Table};
 use crate::value::Values;
+
+/// Where files go if nobody says where.
+const DEFAULT_FOLDER: &str = "runs";
 
 /// What a run is, as told to each tracker when it starts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,15 +25,18 @@ pub struct RunContext {
     pub world_size: usize,
     /// Settings of this tracker alone, such as tags; each tracker documents its own.
     pub options: Values,
+    /// The variables by which services are set up.
+    pub environment: Environment,
 }
 
 impl RunContext {
-    /// A run of one process.
+    /// A run of one process, in the environment of this one.
     #[must_use]
     pub fn new(project: impl Into<String>) -> Self {
         Self {
             project: project.into(),
             world_size: 1,
+            environment: Environment::from_process(),
             ..Self::default()
         }
     }
@@ -46,6 +53,19 @@ impl RunContext {
     pub fn options(mut self, options: Values) -> Self {
         self.options = options;
         self
+    }
+
+    /// The same with these variables instead of the process's.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// The folder for files, or `runs` in the working directory where nobody says.
+    pub(crate) fn files_folder(&self) -> PathBuf {
+        let folder = self.logging_dir.clone();
+        folder.unwrap_or_else(|| PathBuf::from(DEFAULT_FOLDER))
     }
 
     /// The folder for files, of a tracker that cannot be without.

@@ -151,6 +151,16 @@ impl Value {
         }
     }
 
+    /// As Python prints it, for files and services that other programs fill with Python's texts.
+    pub(crate) fn python_text(&self) -> String {
+        match self {
+            Self::Bool(true) => "True".to_owned(),
+            Self::Bool(false) => "False".to_owned(),
+            Self::Float(number) if number.is_nan() => "nan".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// As plain JSON, in which numbers that are not finite are texts.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
@@ -158,11 +168,7 @@ impl Value {
     }
 }
 
-/// The nearest `f64`.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "services keep metrics as f64; whole numbers beyond 2^53 lose their last digits there"
-)]
+/// The nearest `f64`: whole numbers beyond 2^53 lose their last digits.
 pub(crate) fn as_float(value: i64) -> f64 {
     value as f64
 }
@@ -214,10 +220,6 @@ impl From<usize> for Value {
 
 impl From<u64> for Value {
     /// What no `i64` can hold becomes a float.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "beyond the range of i64 only the nearest number can be kept"
-    )]
     fn from(value: u64) -> Self {
         i64::try_from(value).map_or(Self::Float(value as f64), Self::Int)
     }

@@ -87,7 +87,7 @@ pub(super) fn read_all<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Ve
 
 /// A file that lines are added to, each by one call to the system.
 #[derive(Debug)]
-pub(super) struct LineWriter {
+pub(crate) struct LineWriter {
     path: PathBuf,
     file: File,
     line: Vec<u8>,
@@ -97,7 +97,7 @@ pub(super) struct LineWriter {
 
 impl LineWriter {
     /// Adds to the file at `path`, which is made if there is none.
-    pub(super) fn open(path: PathBuf) -> Result<Self> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(&path);
         Ok(Self {
             file: file.map_err(|source| io_error("open", &path, source))?,
@@ -108,7 +108,7 @@ impl LineWriter {
     }
 
     /// Adds a line; gives the number of bytes it takes.
-    pub(super) fn write(&mut self, content: &impl Serialize) -> Result<u64> {
+    pub(crate) fn write(&mut self, content: &impl Serialize) -> Result<u64> {
         self.line.clear();
         if self.torn {
             self.line.push(b'\n');

@@ -24,7 +24,7 @@ mod find;
 mod index;
 mod info;
 mod line;
-mod lines;
+pub(crate) mod lines;
 mod media;
 mod ranks;
 mod reader;

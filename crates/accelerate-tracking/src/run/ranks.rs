@@ -65,7 +65,6 @@ mod any_number {
 
     use crate::value::Value;
 
-    #[expect(clippy::ref_option, reason = "the form that serde calls")]
     pub(super) fn serialize<S: Serializer>(
         number: &Option<f64>,
         serializer: S,

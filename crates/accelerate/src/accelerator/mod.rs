@@ -17,6 +17,7 @@ mod precision;
 mod prepare;
 mod prepared_model;
 mod process;
+mod tracking;
 mod triggers;
 
 use std::cell::Cell;
@@ -36,6 +37,7 @@ use crate::parallel::{self, DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::Precision;
 use crate::registry::Registry;
 use crate::state::{DistributedType, LeaveSignal, PartialState};
+use crate::tracking::Trackers;
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
@@ -103,6 +105,7 @@ struct Shared {
     project: Project,
     state_hooks: StateHooks,
     saves: BackgroundSaves,
+    trackers: Trackers,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
     /// On which signals the job leaves, once the program asks whether it should.
