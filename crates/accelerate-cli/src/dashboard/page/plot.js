@@ -5,7 +5,7 @@ import { duration, exact, logarithmicTicks, smooth, ticks } from "./numbers.js";
 
 export const WIDTH = 640;
 export const HEIGHT = 300;
-const EDGE = { left: 62, right: 14, top: 12, bottom: 30 };
+const EDGE = { left: 72, right: 16, top: 12, bottom: 32 };
 
 /** Where values lie on the paper. */
 export class Scales {
@@ -142,7 +142,7 @@ function axes(scales, { across }) {
     const x = scales.x(tick);
     group.append(
       drawing("line", { class: "axis", x1: x, x2: x, y1: base, y2: base + 4 }),
-      drawing("text", { class: "tick", x, y: base + 17, "text-anchor": "middle" }, nameX(tick)),
+      drawing("text", { class: "tick", x, y: base + 19, "text-anchor": "middle" }, nameX(tick)),
     );
   }
   const upwards = scales.logarithmic
@@ -152,7 +152,7 @@ function axes(scales, { across }) {
     const y = scales.y(tick);
     group.append(
       drawing("line", { class: "axis", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y, y2: y }),
-      drawing("text", { class: "tick", x: EDGE.left - 6, y: y + 4, "text-anchor": "end" }, exact(tick)),
+      drawing("text", { class: "tick", x: EDGE.left - 6, y: y + 5, "text-anchor": "end" }, exact(tick)),
     );
   }
   return group;

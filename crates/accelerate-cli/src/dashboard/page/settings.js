@@ -25,7 +25,7 @@ export class Settings {
         ...values.map((value) => element("td", {}, value ?? "–"))));
     const differing = rows.filter((row) => row.differs).length;
     byId("settings").replaceChildren(element("table", {},
-      element("caption", {}, `${rows.length} settings of ${runs.length} runs, ${differing} of them differ`),
+      element("caption", {}, `${rows.length} settings of ${runs.length} runs, different: ${differing}`),
       element("thead", {}, element("tr", {}, ...head)),
       element("tbody", {}, ...body)));
   }
