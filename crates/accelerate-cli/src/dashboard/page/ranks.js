@@ -13,6 +13,7 @@ const PARTS = [
 ];
 const COLUMNS = [
   ["rank", "Rank", (rank) => rank.rank],
+  ["straggler", "Others wait", (rank) => (rank.straggler ? "straggler" : "no")],
   ["step", "Step", (rank) => rank.step],
   ["step_time", "Step time", (rank) => duration(rank.step_time)],
   ...PARTS.map(([key, name]) => [key, name, (rank) => duration(rank[key])]),
@@ -22,7 +23,6 @@ const COLUMNS = [
   ["gradient_norm", "Gradient norm", (rank) => short(rank.gradient_norm)],
   ["loss_scale", "Loss scale", (rank) => short(rank.loss_scale)],
   ["updated", "Heard of", (rank) => moment(rank.updated)],
-  ["straggler", "", (rank) => (rank.straggler ? "straggler" : "")],
   ["warning", "Last warning", (rank) => rank.warning ?? ""],
 ];
 
