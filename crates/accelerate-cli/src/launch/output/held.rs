@@ -8,6 +8,9 @@ use crate::plain_text;
 /// So many bytes are kept; what is older is left out.
 const MOST_BYTES: usize = 1 << 20;
 
+/// No more of the end than this is looked at for its last lines.
+const LONGEST_LOOK: usize = 64 * 1024;
+
 /// The end of the output, in the order in which it came.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -32,13 +35,17 @@ impl Held {
 
     /// The last lines, at most so many, as a terminal would show them.
     pub(super) fn last_lines(&self, most: usize) -> Vec<String> {
-        let mut bytes = Vec::new();
+        let (mut pieces, mut ends, mut length) = (Vec::new(), 0, 0);
         for (_, piece) in self.pieces.iter().rev() {
-            bytes = [piece.as_slice(), bytes.as_slice()].concat();
-            if bytes.iter().filter(|byte| **byte == b'\n').count() > most {
+            if ends > most || length > LONGEST_LOOK {
                 break;
             }
+            ends += piece.iter().filter(|byte| **byte == b'\n').count();
+            length += piece.len();
+            pieces.push(piece.as_slice());
         }
+        pieces.reverse();
+        let bytes = pieces.concat();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         let hidden = lines.len().saturating_sub(most);

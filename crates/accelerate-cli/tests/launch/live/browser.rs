@@ -58,15 +58,18 @@ fn parity_a_browser_compares_runs_follows_zooms_and_exports() {
         "document.querySelector('figure[data-metric=loss] .readout').textContent.includes('0.777')",
     );
     let first_step = |browser: &mut Browser| {
-        let label = browser
-            .evaluate("document.querySelector('figure[data-metric=loss] svg[role=application]').ariaLabel");
+        let label = browser.evaluate(
+            "document.querySelector('figure[data-metric=loss] svg[role=application]').ariaLabel",
+        );
         label.as_str().unwrap_or_default().to_owned()
     };
 
     // Zoom by mouse, and back by key.
     browser.drag("figure[data-metric=loss] svg[role=application]", 0.4, 0.6);
     browser.wait_for("/from step 1\\d\\d to step 2\\d\\d/.test(document.querySelector('figure[data-metric=loss] svg[role=application]').ariaLabel)");
-    browser.evaluate("document.querySelector('figure[data-metric=loss] svg[role=application]').focus()");
+    browser.evaluate(
+        "document.querySelector('figure[data-metric=loss] svg[role=application]').focus()",
+    );
     browser.press("0");
     browser.wait_for("!document.querySelector('figure[data-metric=loss] svg[role=application]').ariaLabel.includes('from step')");
     browser.press("ArrowRight");
