@@ -75,7 +75,7 @@ impl Message {
     }
 
     fn key(&mut self, field: u32, wire: Wire) {
-        self.varint(u64::from(field) << 3 | wire as u64);
+        self.varint((u64::from(field) << 3) | wire as u64);
     }
 
     fn varint(&mut self, mut value: u64) {

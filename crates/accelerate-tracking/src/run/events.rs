@@ -4,16 +4,25 @@ use serde::{Deserialize, Serialize};
 
 /// How bad an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "String")]
 pub enum Severity {
     /// Worth knowing, or a word of a newer version.
     #[default]
-    #[serde(other)]
     Notice,
     /// Something may be wrong.
     Warning,
     /// Something failed.
     Error,
+}
+
+impl From<String> for Severity {
+    fn from(word: String) -> Self {
+        match word.as_str() {
+            "error" => Self::Error,
+            "warning" => Self::Warning,
+            _ => Self::Notice,
+        }
+    }
 }
 
 /// A line of `events.jsonl`.

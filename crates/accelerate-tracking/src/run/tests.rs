@@ -329,3 +329,43 @@ fn a_killed_run_is_whole_up_to_its_last_line() {
         (lines, reader.series("loss"))
     );
 }
+
+#[test]
+#[ignore = "a measurement: run it alone, with optimisation and `--nocapture`"]
+fn a_hundred_long_runs_open_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let tracker = long_run(&folder.path().join("first"), 100_000, 77_777);
+    let first = tracker.folder().unwrap().to_owned();
+    drop(tracker);
+    for number in 1..100 {
+        let copy = folder.path().join(format!("copy-{number}"));
+        fs::create_dir(&copy).unwrap();
+        for name in [RUN_FILE, METRICS_FILE, INDEX_FILE] {
+            fs::hard_link(first.join(name), copy.join(name)).unwrap();
+        }
+    }
+    let open = || {
+        let begun = Instant::now();
+        let runs = find_runs(folder.path()).unwrap();
+        assert_eq!(runs.len(), 100);
+        std::thread::scope(|scope| {
+            for half in runs.chunks(50) {
+                scope.spawn(move || {
+                    for run in half {
+                        let reader = RunReader::open(run).unwrap();
+                        let curve = reader.curve("loss", i64::MIN..=i64::MAX, 1000).unwrap();
+                        assert_eq!(reader.lines(), 100_000);
+                        assert!(curve.points.iter().any(|point| point.step == 77_777));
+                    }
+                });
+            }
+        });
+        begun.elapsed()
+    };
+    println!("100 runs of 100,000 points: {:?} by their indexes", open());
+    // All copies share one file: each rebuild is of a folder that has lost its own.
+    for run in find_runs(folder.path()).unwrap() {
+        fs::remove_file(run.join(INDEX_FILE)).unwrap();
+    }
+    println!("{:?} without them", open());
+}

@@ -31,13 +31,21 @@ fn holds(bytes: &[u8], part: &[u8]) -> bool {
 
 /// An item as `field 1 { field FIELD: name, field 16: json }`.
 fn item(field: u8, name: &str, json: &str) -> Vec<u8> {
-    let mut inner = vec![field << 3 | 2, name.len() as u8];
+    let mut inner = vec![(field << 3) | 2, name.len() as u8];
     inner.extend_from_slice(name.as_bytes());
     inner.extend_from_slice(&[0x82, 0x01, json.len() as u8]);
     inner.extend_from_slice(json.as_bytes());
     let mut outer = vec![0x0a, inner.len() as u8];
     outer.extend(inner);
     outer
+}
+
+/// The number of a field whose key begins with these bytes.
+fn field_of(first: u8, second: u8) -> u8 {
+    if first < 0x80 {
+        return first >> 3;
+    }
+    ((first & 0x7f) >> 3) | (second << 4)
 }
 
 #[test]
@@ -65,16 +73,7 @@ fn an_offline_run_has_the_records_in_their_order() {
     // Header, run, config, file, history, summary, exit; each begins with its number.
     let kinds: Vec<(u8, u8)> = records
         .iter()
-        .map(|record| {
-            (
-                record[1],
-                if record[3] & 0x80 == 0 && record[2] & 0x80 == 0 {
-                    record[2] >> 3
-                } else {
-                    record[2] >> 3 & 0xf | record[3] << 4
-                },
-            )
-        })
+        .map(|record| (record[1], field_of(record[2], record[3])))
         .collect();
     assert_eq!(
         kinds,

@@ -58,6 +58,22 @@ impl Trackers {
             );
             return Ok(());
         }
+        let begun = self.begin(state, project, config, options);
+        if begun.is_err() {
+            // Nothing runs: it may be tried again.
+            self.running.take();
+            self.is_started.set(false);
+        }
+        begun
+    }
+
+    fn begin(
+        &self,
+        state: &PartialState,
+        project: &str,
+        config: Option<&Values>,
+        options: &Values,
+    ) -> Result<()> {
         let config = config.map(without_secrets);
         let mut running = Vec::new();
         for tracker in self
@@ -73,7 +89,7 @@ impl Trackers {
                 failing: Cell::new(false),
             });
         }
-        self.running.replace(running);
+        *self.running.borrow_mut() = running;
         if let Some(config) = &config {
             tell_of_nesting(config, state);
             for running in self.running.borrow().iter() {
