@@ -58,7 +58,8 @@ enum Task {
     Test,
     /// Set up, build, and train the sentiment example on 2 processes.
     Demo,
-    /// Record the fixtures again with Python and compare, then run the tests that mix in Python.
+    /// Record the fixtures again with Python and compare, then run the tests that mix in Python or
+    /// drive a browser.
     Parity,
     /// Run the same job with the original and with ours, in turns, and print the ratios.
     BenchPeers(bench::Options),

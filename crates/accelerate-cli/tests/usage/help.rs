@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 14] = [
+const SUBCOMMANDS: [&str; 16] = [
     "config",
     "estimate-memory",
     "plan",
@@ -14,6 +14,8 @@ const SUBCOMMANDS: [&str; 14] = [
     "convert",
     "inspect",
     "diff",
+    "watch",
+    "dashboard",
     "test",
     "verify-resume",
     "to-fsdp2",

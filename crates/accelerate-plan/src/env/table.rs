@@ -255,6 +255,8 @@ variables! {
     VIRTUAL_ENV: String = "VIRTUAL_ENV", TEXT, None, User, Kept;
     /// Kind of the terminal; the kind `dumb` has neither colours nor a cursor that moves.
     TERM: String = "TERM", TEXT, None, User, Kept;
+    /// Any text but the empty one leaves colours out.
+    NO_COLOR: String = "NO_COLOR", TEXT, None, User, Kept;
 
     // What else a job may be given by variable rather than by flag or file.
     /// Config file to use.
