@@ -1,7 +1,7 @@
 //! Every feature as a plain program and accelerated, on one process and on two.
 
-use std::fs;
 use accelerate::tracking::{Value, run as tracked};
+use std::fs;
 
 use crate::process::Done;
 use crate::workplace::{HELD_OUT, Workplace};
@@ -315,7 +315,10 @@ fn curves_come_from_the_main_process_alone() {
     assert_eq!(found.len(), 1, "one run for all processes: {found:?}");
     let reader = tracked::RunReader::open(&found[0]).unwrap();
     assert_eq!(reader.info().world_size, 2);
-    assert!(matches!(reader.info().settings.get("epochs"), Some(Value::Int(_))));
+    assert!(matches!(
+        reader.info().settings.get("epochs"),
+        Some(Value::Int(_))
+    ));
     assert!(
         reader
             .series("train_loss")
