@@ -207,7 +207,7 @@ mod tests {
             one_rank: 2.0,
             two_ranks: 3.0,
         };
-        let text = table(&[round.clone()]);
+        let text = table(std::slice::from_ref(&round));
         for line in [
             "one token (s) | 1.000 | 10.000 | 0.100 | 0.100 to 0.100 | 0.200 | yes |",
             "| all in memory: peak private memory (MiB) | 100.000 | 1000.000 | 0.100 |",

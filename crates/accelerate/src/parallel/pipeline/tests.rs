@@ -28,7 +28,7 @@ fn the_largest_stage_is_as_small_as_it_can_be_and_the_rest_even() {
     assert_eq!(stages(&[1, 2], 3), None);
     assert_eq!(stages(&[], 1), None);
     // Whatever the sizes, no other cut has a smaller largest stage.
-    let bytes = [5, 1, 8, 2, 2, 7, 3, 1];
+    let bytes: [u64; 8] = [5, 1, 8, 2, 2, 7, 3, 1];
     let largest = |cut: &[usize]| {
         let ends = cut.iter().copied().chain([bytes.len()]);
         let begins = [0].into_iter().chain(cut.iter().copied());
