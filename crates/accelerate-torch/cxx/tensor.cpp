@@ -95,8 +95,8 @@ Status* acc_replace_data(const Tensor* tensor, const Tensor* view) {
     TORCH_CHECK(is_plain(*tensor) && is_plain(*view), "only plain dense tensors can change places");
     TORCH_CHECK(!view->requires_grad(), "the values have a place in a graph of gradients");
     if (auto* autograd = torch::autograd::impl::get_autograd_meta(*tensor)) {
-      TORCH_CHECK(autograd->grad_fn_ == nullptr && !autograd->is_view_,
-                  "the tensor is the result of an operation");
+      // Views of tensors without gradients are leaves too, as a reshaped table is.
+      TORCH_CHECK(autograd->grad_fn_ == nullptr, "the tensor is the result of an operation");
       // What collects gradients was made for the old device and type.
       std::lock_guard<std::mutex> lock(autograd->mutex_);
       autograd->grad_accumulator_.reset();
