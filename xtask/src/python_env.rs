@@ -30,7 +30,8 @@ const PACKAGES: [(&str, &str); 14] = [
     ("tensorboard", "2.21.0"),
     ("mlflow", "3.17.2"),
     ("dvclive", "3.49.1"),
-    ("wandb", "0.31.0"),
+    // The last that reads offline files in Python.
+    ("wandb", "0.25.1"),
 ];
 
 /// Prints the installed version of each package that is asked for.
