@@ -19,11 +19,10 @@ pub use deepspeed::Together;
 pub(crate) use deepspeed::{DeepSpeed, Manner, Plugins};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
-pub use pipeline::{Pipelined, PipelineOptions, PipelineStep, PipelinedModel, SplitPoints};
+pub use pipeline::{PipelineOptions, PipelineStep, Pipelined, PipelinedModel, SplitPoints};
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
     Kept, Piece, check_optimizer, innermost_units, pieces, slices_of_state, total_norm,
-    visit_whole_state,
-    whole_state_of,
+    visit_whole_state, whole_state_of,
 };
 pub(crate) use strategy::{Strategy, backward};
