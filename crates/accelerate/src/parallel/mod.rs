@@ -20,6 +20,7 @@ pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
-    Kept, Piece, check_optimizer, pieces, slices_of_state, total_norm, whole_state_of,
+    Kept, Piece, check_optimizer, offload_optimizer, pieces, shards_alone, slices_of_state,
+    total_norm, whole_state_of,
 };
 pub(crate) use strategy::{Strategy, backward};

@@ -12,6 +12,7 @@ mod equality;
 mod job;
 mod looking;
 mod memory;
+mod offload;
 mod parity;
 mod precision;
 mod state;

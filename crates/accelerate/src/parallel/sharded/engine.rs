@@ -218,7 +218,23 @@ impl State {
         for flat in &mut unit_at(units, unit)?.flats {
             flat.start_gather(&groups.gather, pool)?;
         }
-        Ok(())
+        self.read_ahead(unit)
+    }
+
+    /// Begins to read from disk what will be gathered behind a unit.
+    fn read_ahead(&self, unit: usize) -> Result<()> {
+        let next = match self.in_backward {
+            true => {
+                let place = self.ran.iter().position(|&ran| ran == unit);
+                let before = place.and_then(|place| place.checked_sub(1));
+                before.and_then(|before| self.ran.get(before).copied())
+            }
+            false => self.order.behind(unit),
+        };
+        match next.and_then(|next| self.units.get(next)) {
+            Some(next) => next.flats.iter().try_for_each(Flat::read_ahead),
+            None => Ok(()),
+        }
     }
 
     /// Drops what is whole of a unit.

@@ -1,11 +1,12 @@
 //! Parameters in one storage, of which each rank keeps a shard.
 
 use accelerate_torch::{ProcessGroup, Work, storage};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::gradients::{Divisors, Gradients};
 use super::groups::Groups;
 use super::layout::{Layout, Slice};
+use super::offload::{Home, Homes};
 use super::pool::Pool;
 use crate::Result;
 
@@ -30,8 +31,9 @@ pub(super) struct Flat {
     pub(super) members: Vec<Member>,
     pub(super) layout: Layout,
     pub(super) kinds: Kinds,
-    /// `[shard]`, in the master type.
+    /// `[shard]`, in the master type, wherever its home is.
     pub(super) shard: Tensor,
+    pub(super) homes: Homes,
     /// `[whole]`, in the compute type.
     whole: Tensor,
     /// This rank's part of `whole`.
@@ -81,8 +83,15 @@ impl Flat {
     ) -> Result<Self> {
         let lengths = parameters.iter().map(Tensor::numel);
         let layout = Layout::new(lengths, groups.shards());
-        let shard = first_shard(&parameters, &layout, kinds.master, groups)?;
-        let device = shard.device();
+        let device = parameters.first().map_or(Device::Cpu, Tensor::device);
+        let homes = options.homes;
+        let shard = first_shard(
+            &parameters,
+            &layout,
+            kinds.master,
+            groups,
+            &homes.parameters,
+        )?;
         let whole = Tensor::f_empty([length(layout.whole())], (kinds.compute, device))?;
         let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
         let slices: Vec<_> = layout.slices(groups.rank()).collect();
@@ -100,7 +109,12 @@ impl Flat {
         }
         let gradients = match options.divisors {
             Some(divisors) => Some(Gradients::new(
-                &members, &layout, kinds, divisors, &shard, groups,
+                &members,
+                &layout,
+                kinds,
+                divisors,
+                (device, &homes.gradients),
+                groups,
             )?),
             None => None,
         };
@@ -110,6 +124,7 @@ impl Flat {
             layout,
             kinds,
             shard,
+            homes,
             whole,
             own,
             presence: Presence::Sharded,
@@ -131,9 +146,23 @@ impl Flat {
         }
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
         tch::no_grad(|| self.own.f_copy_(&self.shard))?;
+        self.homes.parameters.forget(&self.shard)?;
         let work = group.exchange_all_gather_async(&self.whole, &self.own)?;
         self.presence = Presence::Gathering(work);
         Ok(())
+    }
+
+    /// Begins to read the shard from disk, if it is there and will be gathered.
+    pub(super) fn read_ahead(&self) -> Result<()> {
+        match self.presence {
+            Presence::Sharded => self.homes.parameters.read_ahead(&self.shard),
+            Presence::Gathering(_) | Presence::Whole => Ok(()),
+        }
+    }
+
+    /// Where the unit computes, wherever the shard is.
+    pub(super) fn device(&self) -> Device {
+        self.whole.device()
     }
 
     /// Waits for what [`start_gather`](Self::start_gather) began; the parameters are whole then.
@@ -252,12 +281,14 @@ impl Flat {
 }
 
 /// How a [`Flat`] is made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct FlatOptions {
     /// What gradients are divided by; none for frozen parameters.
     pub(super) divisors: Option<Divisors>,
     /// Whether the whole keeps its memory between steps.
     pub(super) keeps_memory: bool,
+    /// Where shards are.
+    pub(super) homes: Homes,
 }
 
 /// This rank's part of rank 0's parameters.
@@ -266,8 +297,9 @@ fn first_shard(
     layout: &Layout,
     kind: Kind,
     groups: &Groups,
+    home: &Home,
 ) -> Result<Tensor> {
-    let device = parameters.first().map_or(tch::Device::Cpu, Tensor::device);
+    let device = parameters.first().map_or(Device::Cpu, Tensor::device);
     let whole = Tensor::f_zeros([length(layout.whole())], (kind, device))?;
     tch::no_grad(|| -> Result<()> {
         for (parameter, place) in parameters.iter().zip(layout.places()) {
@@ -283,8 +315,9 @@ fn first_shard(
         groups.all.broadcast(&whole, 0)?;
     }
     let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
-    let mut shard = Tensor::f_empty([length(layout.shard())], (kind, device))?;
+    let mut shard = home.room(layout.shard(), kind, device)?;
     shard.f_copy_(&own)?;
+    home.write_back(&shard)?;
     Ok(shard)
 }
 

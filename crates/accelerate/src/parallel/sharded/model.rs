@@ -4,16 +4,22 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use accelerate_plan::parallel::{
     Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp, memory};
+use accelerate_torch::{
+    Backend, GroupOptions, ProcessGroup, ReduceOp, Store, TcpStoreOptions, memory,
+};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
 use super::flat::{Flat, FlatOptions, Kinds, has_values};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
+use super::layout::Layout;
+use super::offload::{Folders, Homes};
 use super::support;
 use super::unit::{Timing, Unit, divisors};
 use super::units::{UnitPlan, units};
@@ -82,7 +88,7 @@ impl ShardedModel {
         state: &PartialState,
         plan: &ParallelPlan,
     ) -> Result<Rc<Self>> {
-        support::check(plan, state.device())?;
+        support::check(plan)?;
         let site = Site::Model(module.class_name());
         state.counted("prepare", site, |call| {
             Self::prepare(module, state, plan, call)
@@ -95,20 +101,18 @@ impl ShardedModel {
         plan: &ParallelPlan,
         call: Call,
     ) -> Result<Rc<Self>> {
-        let group = state.process_group().ok_or_else(|| Error::Argument {
-            operation: "sharding",
-            expected: "a job of several processes".to_owned(),
-            found: "a process by itself".to_owned(),
-        })?;
+        let group = &group(state, plan)?;
         require_values(module, "sharding")?;
         let wanted = units(module, plan)?;
         same_model(group, module, call)?;
         let groups = Groups::new(group, plan.mesh)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
-        let mut made = Vec::with_capacity(wanted.len());
-        for unit in wanted {
-            made.push(make_unit(unit, plan, &groups)?);
+        // Where one rank finds no room on its disk, no other waits for it.
+        let laid_out = together(group, lay_out(wanted, plan, &groups, state))?;
+        let mut made = Vec::with_capacity(laid_out.len());
+        for unit in laid_out {
+            made.push(make_unit(unit, &groups)?);
         }
         // What was whole will not come again.
         let _gave = memory::give_back_freed_memory();
@@ -194,6 +198,52 @@ impl fmt::Debug for ShardedModel {
     }
 }
 
+/// The ranks of the job; of a process by itself, whose parameters are on disk, that one.
+fn group(state: &PartialState, plan: &ParallelPlan) -> Result<ProcessGroup> {
+    if let Some(group) = state.process_group() {
+        return Ok(group.clone());
+    }
+    if !support::shards_alone(plan) {
+        return Err(Error::Argument {
+            operation: "sharding",
+            expected: "a job of several processes".to_owned(),
+            found: "a process by itself".to_owned(),
+        });
+    }
+    let store = Store::tcp(&TcpStoreOptions {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        server: true,
+        workers: None,
+        timeout: ALONE,
+    })?;
+    let backend = match state.device() {
+        Device::Cuda(_) => Backend::NcclAndGloo,
+        _ => Backend::Gloo,
+    };
+    Ok(ProcessGroup::new(
+        &store,
+        0,
+        1,
+        &GroupOptions::new(backend),
+    )?)
+}
+
+/// How long a process waits for itself.
+const ALONE: Duration = Duration::from_secs(60);
+
+/// An error of one rank is an error of all.
+///
+/// # Collective
+/// Every rank of the group calls this.
+fn together<T>(group: &ProcessGroup, own: Result<T>) -> Result<T> {
+    let fine = group.all_gather_bytes(&[u8::from(own.is_ok())])?;
+    match (own, fine.iter().position(|fine| fine.first() != Some(&1))) {
+        (Ok(_), Some(rank)) => Err(Error::OtherRankFailed { rank }),
+        (own, _) => own,
+    }
+}
+
 /// Checks that all ranks brought the same model.
 fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<()> {
     let all: Vec<(String, Tensor)> = module
@@ -260,25 +310,86 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
     }
 }
 
-/// Parameters that can lie in one storage.
-type Alike = ((bool, Kind, Device), Vec<Tensor>);
+/// A unit whose storages have their homes.
+struct LaidOut {
+    name: String,
+    storages: Vec<Alike>,
+}
 
-fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
-    let mut storages: Vec<Alike> = Vec::new();
-    for (_, tensor) in unit.parameters {
+/// Parameters that lie in one storage.
+struct Alike {
+    members: Vec<Tensor>,
+    kinds: Kinds,
+    options: FlatOptions,
+}
+
+/// Sorts the parameters of all units into storages, and makes the files of those that are on disk.
+///
+/// # Errors
+/// A folder that cannot be written to, or has no room.
+fn lay_out(
+    wanted: Vec<UnitPlan>,
+    plan: &ParallelPlan,
+    groups: &Groups,
+    state: &PartialState,
+) -> Result<Vec<LaidOut>> {
+    let mut folders = Folders::default();
+    let mut units = Vec::with_capacity(wanted.len());
+    for unit in wanted {
+        let mut storages = Vec::new();
+        for ((is_trained, loaded, device), members) in sorted(unit.parameters)? {
+            let kinds = kinds(&plan.precision, loaded, is_trained);
+            let lengths = members.iter().map(Tensor::numel);
+            let count = Layout::new(lengths, groups.shards()).shard();
+            let homes = Homes::open(
+                &plan.offload,
+                (&mut folders, state.process_index()),
+                kinds,
+                device,
+                is_trained,
+                count,
+            )?;
+            storages.push(Alike {
+                members,
+                kinds,
+                options: FlatOptions {
+                    divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
+                    keeps_memory: plan.sharded == What::OptimizerState,
+                    homes,
+                },
+            });
+        }
+        units.push(LaidOut {
+            name: unit.name,
+            storages,
+        });
+    }
+    Ok(units)
+}
+
+/// What parameters of one storage have in common: whether they are trained, type and device.
+type Key = (bool, Kind, Device);
+
+fn sorted(parameters: Vec<(String, Tensor)>) -> Result<Vec<(Key, Vec<Tensor>)>> {
+    let mut storages: Vec<(Key, Vec<Tensor>)> = Vec::new();
+    for (_, tensor) in parameters {
         let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
         match storages.iter_mut().find(|(other, _)| *other == key) {
             Some((_, members)) => members.push(tensor),
             None => storages.push((key, vec![tensor])),
         }
     }
-    let mut flats = Vec::with_capacity(storages.len());
-    for ((is_trained, loaded, _), members) in storages {
-        let kinds = kinds(&plan.precision, loaded, is_trained);
-        let options = FlatOptions {
-            divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
-            keeps_memory: plan.sharded == What::OptimizerState,
-        };
+    Ok(storages)
+}
+
+fn make_unit(unit: LaidOut, groups: &Groups) -> Result<Unit> {
+    let mut flats = Vec::with_capacity(unit.storages.len());
+    for storage in unit.storages {
+        let Alike {
+            members,
+            kinds,
+            options,
+        } = storage;
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
     Ok(Unit::new(unit.name, flats))

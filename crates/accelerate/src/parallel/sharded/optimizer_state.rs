@@ -110,7 +110,8 @@ fn gather(
     for flat in engine.units.iter().flat_map(|unit| &unit.flats) {
         for (kind, entries) in by_kind(flat, numbers, state) {
             let shard = assembled(flat, &entries)?;
-            let gathered = flat.gathered(&shard, &model.engine.groups)?;
+            let group = &model.engine.groups.gather;
+            let gathered = flat.gathered(&shard, group, keeps)?;
             if !keeps {
                 continue;
             }

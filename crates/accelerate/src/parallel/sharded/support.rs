@@ -4,7 +4,6 @@ use accelerate_plan::parallel::{
     AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded, Storage,
 };
 use accelerate_torch::meta;
-use tch::Device;
 
 use crate::optim::Optimizer;
 use crate::{Error, Result};
@@ -41,9 +40,17 @@ fn has_parameter_on_meta(optimizer: &dyn Optimizer) -> Result<bool> {
     Ok(false)
 }
 
+/// Whether a process by itself trains by a plan as ranks do, each with its shard: so do parameters that
+/// are on disk, which are in memory a unit at a time.
+pub(crate) fn shards_alone(plan: &ParallelPlan) -> bool {
+    let is_alone = plan.mesh.world_size().get() == 1;
+    let is_on_disk = matches!(plan.offload.parameters, Storage::Disk { .. });
+    is_alone && is_on_disk && plan.sharded > Sharded::Nothing
+}
+
 /// # Errors
 /// [`Error::Argument`] with everything that a plan asks for and cannot get.
-pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
+pub(super) fn check(plan: &ParallelPlan) -> Result<()> {
     let mut missing = Vec::new();
     let mut refuse = |is_asked_for: bool, what: &str| {
         if is_asked_for {
@@ -60,19 +67,6 @@ pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
         plan.reduction.gradients != Quantised::No,
         "quantised gradients (qgZ)",
     );
-    let offload = &plan.offload;
-    for (what, storage) in [
-        ("parameters", &offload.parameters),
-        ("gradients", &offload.gradients),
-        ("optimizer state", &offload.optimizer_state),
-    ] {
-        match storage {
-            Storage::Disk { .. } => refuse(true, &format!("{what} on disk")),
-            // Where the device is the CPU, everything is in its memory anyway.
-            Storage::Cpu { .. } => refuse(device != Device::Cpu, &format!("{what} on the CPU")),
-            Storage::Device => {}
-        }
-    }
     refuse(
         plan.recompute != Recompute::Nothing,
         "activation checkpointing",

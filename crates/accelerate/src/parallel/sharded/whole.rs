@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use accelerate_torch::{ProcessGroup, autograd, storage};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::engine::{Engine, ROOT, State};
-use super::flat::{Flat, length, part};
-use super::groups::Groups;
+use super::flat::{Flat, bytes, length, part};
 use super::model::ShardedModel;
 use crate::checkpoint::StateDict;
 use crate::collectives::Site;
@@ -188,7 +187,7 @@ impl Engine {
         let state = self.lock();
         let mut found = HashMap::new();
         for flat in state.units.iter().flat_map(|unit| &unit.flats) {
-            let whole = flat.gathered(&flat.shard, &self.groups)?;
+            let whole = flat.gathered(&flat.shard, &self.groups.gather, keeps)?;
             if !keeps {
                 continue;
             }
@@ -219,22 +218,37 @@ impl State {
 }
 
 impl Flat {
-    /// The shards of all ranks that are laid out as this one's, one behind the other.
+    /// The shards of all ranks that are laid out as this one's, one behind the other, where the unit
+    /// computes. What a rank `keeps` is on disk, if anything of the storage is.
     ///
     /// # Collective
-    /// The ranks that hold one copy call this.
-    pub(super) fn gathered(&self, shard: &Tensor, groups: &Groups) -> Result<Tensor> {
-        let whole = self.room(shard)?;
+    /// The ranks of `group`, which hold one copy, call this.
+    pub(super) fn gathered(
+        &self,
+        shard: &Tensor,
+        group: &ProcessGroup,
+        keeps: bool,
+    ) -> Result<Tensor> {
+        let kind = shard.f_kind()?;
+        let spill = self.homes.spill.as_ref();
+        let spill = spill.filter(|_| keeps && self.device() == Device::Cpu);
+        let whole = match spill {
+            Some(folder) => {
+                let bytes = bytes(self.layout.whole(), kind);
+                let file = folder.file("whole tensors to be saved", bytes)?;
+                file.tensor(0, kind, &[length(self.layout.whole())])?
+            }
+            None => Tensor::f_empty([length(self.layout.whole())], (kind, self.device()))?,
+        };
         if self.layout.whole() > 0 {
-            let work = groups.gather.exchange_all_gather_async(&whole, shard)?;
-            work.wait()?;
+            let own = shard.f_to_device(self.device())?;
+            group.exchange_all_gather_async(&whole, &own)?.wait()?;
+        }
+        self.homes.parameters.forget(shard)?;
+        if let Some(folder) = spill {
+            folder.write_back(&[whole.shallow_clone()])?;
         }
         Ok(whole)
-    }
-
-    fn room(&self, shard: &Tensor) -> Result<Tensor> {
-        let options = (shard.f_kind()?, shard.device());
-        Ok(Tensor::f_empty([length(self.layout.whole())], options)?)
     }
 
     /// The parameters in a whole that is laid out as this one's.
@@ -248,12 +262,7 @@ impl Flat {
     }
 
     fn summon(&mut self, group: &ProcessGroup) -> Result<()> {
-        let whole = self.room(&self.shard)?;
-        if self.layout.whole() > 0 {
-            group
-                .exchange_all_gather_async(&whole, &self.shard)?
-                .wait()?;
-        }
+        let whole = self.gathered(&self.shard, group, false)?;
         let views = self.cut(&whole)?;
         self.show(&views)?;
         self.summoned = Some(whole);
@@ -267,6 +276,7 @@ impl Flat {
         if keep_changes {
             let own = part(&whole, rank * self.layout.shard(), self.layout.shard())?;
             tch::no_grad(|| self.shard.f_copy_(&own))?;
+            self.homes.parameters.write_back(&self.shard)?;
         }
         self.show_slices()
     }
