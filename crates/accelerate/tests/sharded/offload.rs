@@ -302,7 +302,7 @@ fn an_optimizer_keeps_what_it_has_when_it_goes_to_disk() -> Result<()> {
         let made = [(0, 300, [30, 10]), (10, 6, [2, 3]), (20, 5, [5, 1])].map(
             |(start, count, shape)| -> Result<Tensor> {
                 let part = numbers.f_narrow(0, start, count)?.f_reshape(shape)?;
-                Ok(part.f_copy()?.set_requires_grad(true))
+                Ok(part.f_detach_copy()?.set_requires_grad(true))
             },
         );
         made.into_iter().collect()

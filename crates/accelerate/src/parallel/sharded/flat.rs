@@ -34,6 +34,10 @@ pub(super) struct Flat {
     /// `[shard]`, in the master type, wherever its home is.
     pub(super) shard: Tensor,
     pub(super) homes: Homes,
+    /// `[shard]`, in the compute type: a copy to be gathered, where one is kept.
+    computed: Option<Tensor>,
+    /// Whether that is as the shard is.
+    is_current: bool,
     /// `[whole]`, in the compute type.
     whole: Tensor,
     /// This rank's part of `whole`.
@@ -94,6 +98,10 @@ impl Flat {
         )?;
         let whole = Tensor::f_empty([length(layout.whole())], (kinds.compute, device))?;
         let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
+        let computed = match &homes.computed {
+            Some(home) => Some(home.room(layout.shard(), kinds.compute, device)?),
+            None => None,
+        };
         let slices: Vec<_> = layout.slices(groups.rank()).collect();
         let mut members = Vec::with_capacity(parameters.len());
         let places = layout.places().iter().zip(&slices);
@@ -125,6 +133,8 @@ impl Flat {
             kinds,
             shard,
             homes,
+            computed,
+            is_current: false,
             whole,
             own,
             presence: Presence::Sharded,
@@ -145,18 +155,40 @@ impl Flat {
             return Ok(());
         }
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
-        tch::no_grad(|| self.own.f_copy_(&self.shard))?;
-        self.homes.parameters.forget(&self.shard)?;
+        tch::no_grad(|| self.fetch())?;
         let work = group.exchange_all_gather_async(&self.whole, &self.own)?;
         self.presence = Presence::Gathering(work);
         Ok(())
     }
 
-    /// Begins to read the shard from disk, if it is there and will be gathered.
+    /// Puts this rank's part into the whole, from wherever it is.
+    fn fetch(&mut self) -> Result<()> {
+        let (Some(home), Some(computed)) = (&self.homes.computed, &mut self.computed) else {
+            self.own.f_copy_(&self.shard)?;
+            return self.homes.parameters.forget(&self.shard);
+        };
+        if !self.is_current {
+            computed.f_copy_(&self.shard)?;
+            self.homes.parameters.forget(&self.shard)?;
+            self.is_current = true;
+        }
+        self.own.f_copy_(computed)?;
+        home.forget(computed)
+    }
+
+    /// The shard may have changed since it was gathered.
+    pub(super) fn note_changes(&mut self) {
+        self.is_current = false;
+    }
+
+    /// Begins to read from disk what will be gathered, if it is there.
     pub(super) fn read_ahead(&self) -> Result<()> {
-        match self.presence {
-            Presence::Sharded => self.homes.parameters.read_ahead(&self.shard),
-            Presence::Gathering(_) | Presence::Whole => Ok(()),
+        if !matches!(self.presence, Presence::Sharded) {
+            return Ok(());
+        }
+        match (&self.homes.computed, &self.computed) {
+            (Some(home), Some(computed)) if self.is_current => home.read_ahead(computed),
+            _ => self.homes.parameters.read_ahead(&self.shard),
         }
     }
 

@@ -170,7 +170,9 @@ impl ShardedModel {
 
     /// Values were loaded into a model that may have had none.
     pub(crate) fn note_values(&self) {
-        self.engine.lock().is_empty = false;
+        let mut state = self.engine.lock();
+        state.is_empty = false;
+        state.note_changes();
     }
 
     /// Leaves nothing but shards, with their gradients, as an optimizer has to find them: a forward
@@ -333,7 +335,7 @@ fn lay_out(
     groups: &Groups,
     state: &PartialState,
 ) -> Result<Vec<LaidOut>> {
-    let mut folders = Folders::default();
+    let mut folders = Folders::new(state.process_index());
     let mut units = Vec::with_capacity(wanted.len());
     for unit in wanted {
         let mut storages = Vec::new();
@@ -341,14 +343,7 @@ fn lay_out(
             let kinds = kinds(&plan.precision, loaded, is_trained);
             let lengths = members.iter().map(Tensor::numel);
             let count = Layout::new(lengths, groups.shards()).shard();
-            let homes = Homes::open(
-                &plan.offload,
-                (&mut folders, state.process_index()),
-                kinds,
-                device,
-                is_trained,
-                count,
-            )?;
+            let homes = Homes::open(plan, &mut folders, kinds, device, is_trained, count)?;
             storages.push(Alike {
                 members,
                 kinds,

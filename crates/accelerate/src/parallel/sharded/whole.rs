@@ -205,11 +205,18 @@ impl State {
         flats.flat_map(|flat| &flat.members)
     }
 
+    /// Shards have changed, or will before they are gathered.
+    pub(super) fn note_changes(&mut self) {
+        self.flats_mut().for_each(Flat::note_changes);
+    }
+
     fn flats_mut(&mut self) -> impl Iterator<Item = &mut Flat> {
         self.units.iter_mut().flat_map(|unit| &mut unit.flats)
     }
 
+    /// Drops everything that is whole. What comes after may change shards.
     pub(super) fn release_all(&mut self) -> Result<()> {
+        self.note_changes();
         for unit in ROOT..self.units.len() {
             self.release(unit)?;
         }

@@ -1,9 +1,11 @@
 //! Where shards are between their uses.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use accelerate_plan::parallel::{Offload, Storage};
+use accelerate_plan::parallel::{
+    AfterForward, DiskTraffic, Offload, ParallelPlan, Sharded, Storage,
+};
 use accelerate_torch::scratch::ScratchFile;
 use tch::{Device, Kind, Tensor};
 
@@ -28,16 +30,21 @@ pub(in crate::parallel::sharded) enum Home {
 /// Where the shards of one storage are.
 #[derive(Debug, Clone)]
 pub(in crate::parallel::sharded) struct Homes {
+    /// Of what the optimizer updates.
     pub(in crate::parallel::sharded) parameters: Home,
+    /// Of a copy in the type that is computed in, which is gathered in the backward pass, if it is
+    /// elsewhere.
+    pub(in crate::parallel::sharded) computed: Option<Home>,
     pub(in crate::parallel::sharded) gradients: Home,
     /// Where whole tensors are put that a rank keeps until they are saved, if anything is on disk.
     pub(in crate::parallel::sharded) spill: Option<DiskFolder>,
 }
 
-/// The folders of a rank by their paths, each with its threads.
-#[derive(Debug, Default)]
+/// The folders of a rank, each with its threads.
+#[derive(Debug)]
 pub(in crate::parallel::sharded) struct Folders {
-    known: Vec<(PathBuf, DiskFolder)>,
+    rank: usize,
+    known: Vec<DiskFolder>,
 }
 
 impl Home {
@@ -99,51 +106,52 @@ impl Homes {
     /// # Errors
     /// A folder that cannot be written to, or has no room; the message names the rank.
     pub(in crate::parallel::sharded) fn open(
-        offload: &Offload,
-        (folders, rank): (&mut Folders, usize),
+        plan: &ParallelPlan,
+        folders: &mut Folders,
         kinds: Kinds,
         device: Device,
         is_trained: bool,
         count: usize,
     ) -> Result<Self> {
-        let bytes = count * kinds.master.elt_size_in_bytes();
-        let mut home = |storage: &Storage, what: &str| {
+        let offload = &plan.offload;
+        let mut home = |storage: &Storage, what: &str, kind: Kind| {
             Ok(match storage {
                 Storage::Device => Home::Device,
                 Storage::Cpu { is_pinned } => Home::Cpu {
                     is_pinned: *is_pinned,
                 },
                 Storage::Disk { folder } => {
-                    let folder = folders.at(folder, rank, offload)?;
-                    let file = folder.file(what, bytes)?;
+                    let folder = folders.at(folder, &offload.disk)?;
+                    let file = folder.file(what, count * kind.elt_size_in_bytes())?;
                     Home::Disk { folder, file }
                 }
             })
         };
-        let storage = parameters(offload, kinds, device, is_trained);
-        let own = home(storage, "the parameters")?;
-        let gradients = match (is_trained, &offload.gradients) {
-            (false, _) => Home::Device,
-            // A gradient is on the device of its parameter.
-            (true, Storage::Device) if *storage != Storage::Device => {
-                Home::Cpu { is_pinned: false }
+        let storage = updated(offload, kinds, device, is_trained);
+        let parameters = home(storage, "the parameters", kinds.master)?;
+        // Where it is gathered once a step it comes from where it is updated.
+        let is_gathered_again = plan.sharded == Sharded::Parameters
+            && !matches!(plan.after_forward, AfterForward::Keep);
+        let computed = match storage != &offload.parameters && is_gathered_again {
+            true => {
+                let what = "the parameters to compute with";
+                Some(home(&offload.parameters, what, kinds.compute)?)
             }
-            (true, Storage::Cpu { .. } | Storage::Disk { .. }) if *storage == Storage::Device => {
-                match device {
-                    Device::Cpu => home(&offload.gradients, "the gradients")?,
-                    _ => Home::Device,
-                }
-            }
-            (true, storage) => home(storage, "the gradients")?,
+            false => None,
+        };
+        let gradients = match gradients(offload, storage, device) {
+            Some(storage) if is_trained => home(storage, "the gradients", kinds.master)?,
+            _ => Home::Device,
         };
         let spill = match (&offload.optimizer_state, &offload.parameters) {
             (Storage::Disk { folder }, _) | (_, Storage::Disk { folder }) => {
-                Some(folders.at(folder, rank, offload)?)
+                Some(folders.at(folder, &offload.disk)?)
             }
             _ => None,
         };
         Ok(Self {
-            parameters: own,
+            parameters,
+            computed,
             gradients,
             spill,
         })
@@ -154,7 +162,7 @@ impl Homes {
 ///
 /// It goes with the state of the optimizer where it is another copy than what is computed with: in
 /// another type, or because the optimizer computes on the CPU and the model does not.
-fn parameters(offload: &Offload, kinds: Kinds, device: Device, is_trained: bool) -> &Storage {
+fn updated(offload: &Offload, kinds: Kinds, device: Device, is_trained: bool) -> &Storage {
     let is_a_copy = kinds.master != kinds.compute || device != Device::Cpu;
     match is_trained && is_a_copy && offload.optimizer_state != Storage::Device {
         true => &offload.optimizer_state,
@@ -162,19 +170,48 @@ fn parameters(offload: &Offload, kinds: Kinds, device: Device, is_trained: bool)
     }
 }
 
+/// Where gradients of parameters that are updated at `updated` are kept, if not with the computation:
+/// a gradient is on the device of its parameter.
+fn gradients<'o>(
+    offload: &'o Offload,
+    updated: &'o Storage,
+    device: Device,
+) -> Option<&'o Storage> {
+    const CPU: &Storage = &Storage::Cpu { is_pinned: false };
+    let is_away = offload.gradients != Storage::Device;
+    match (is_away, *updated == Storage::Device) {
+        (true, true) if device != Device::Cpu => None,
+        (true, _) => Some(&offload.gradients),
+        (false, false) => Some(CPU),
+        (false, true) => None,
+    }
+}
+
 impl Folders {
-    fn at(&mut self, path: &PathBuf, rank: usize, offload: &Offload) -> Result<DiskFolder> {
-        if let Some((_, folder)) = self.known.iter().find(|(known, _)| known == path) {
+    /// None yet, of a rank.
+    pub(in crate::parallel::sharded) fn new(rank: usize) -> Self {
+        Self {
+            rank,
+            known: Vec::new(),
+        }
+    }
+
+    fn at(&mut self, path: &Path, traffic: &DiskTraffic) -> Result<DiskFolder> {
+        if let Some(folder) = self.known.iter().find(|known| known.path() == path) {
             return Ok(folder.clone());
         }
-        let folder = DiskFolder::new(path, rank, &offload.disk)?;
-        self.known.push((path.clone(), folder.clone()));
+        let folder = DiskFolder::new(path, self.rank, traffic)?;
+        self.known.push(folder.clone());
         Ok(folder)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
+    use accelerate_plan::parallel::Mesh;
+
     use super::*;
 
     const SAME: Kinds = Kinds {
@@ -187,19 +224,29 @@ mod tests {
         ..SAME
     };
 
+    fn plan(offload: Offload) -> ParallelPlan {
+        let mesh = Mesh::sharded(NonZeroUsize::MIN);
+        let mut plan = ParallelPlan::new(mesh, Sharded::Parameters);
+        plan.offload = offload;
+        plan
+    }
+
+    /// Where are what is updated, what is computed with if that is another copy, and gradients.
     fn homes(
-        offload: &Offload,
+        plan: &ParallelPlan,
         kinds: Kinds,
         device: Device,
         is_trained: bool,
-    ) -> [&'static str; 2] {
-        let mut folders = Folders::default();
-        let found = Homes::open(offload, (&mut folders, 0), kinds, device, is_trained, 10).unwrap();
-        [found.parameters, found.gradients].map(|home| match home {
+    ) -> [&'static str; 3] {
+        let mut folders = Folders::new(0);
+        let found = Homes::open(plan, &mut folders, kinds, device, is_trained, 10).unwrap();
+        let name = |home: Home| match home {
             Home::Device => "device",
             Home::Cpu { .. } => "cpu",
             Home::Disk { .. } => "disk",
-        })
+        };
+        let computed = found.computed.map_or("", name);
+        [name(found.parameters), computed, name(found.gradients)]
     }
 
     #[test]
@@ -208,26 +255,33 @@ mod tests {
         let disk = Storage::Disk {
             folder: temporary.path().to_owned(),
         };
-        let optimizer = Offload {
+        let pinned = Storage::Cpu { is_pinned: true };
+        let (cpu, cuda) = (Device::Cpu, Device::Cuda(0));
+        let mut optimizer = plan(Offload {
             parameters: Storage::Device,
             ..Offload::everything(disk.clone())
-        };
-        let (cpu, cuda) = (Device::Cpu, Device::Cuda(0));
-        assert_eq!(homes(&optimizer, SAME, cpu, true), ["device", "disk"]);
-        assert_eq!(homes(&optimizer, MIXED, cpu, true), ["disk", "disk"]);
-        assert_eq!(homes(&optimizer, SAME, cuda, true), ["disk", "disk"]);
-        assert_eq!(homes(&optimizer, MIXED, cpu, false), ["device", "device"]);
-        let all = Offload::everything(disk.clone());
-        assert_eq!(homes(&all, SAME, cpu, true), ["disk", "disk"]);
-        assert_eq!(homes(&all, SAME, cpu, false), ["disk", "device"]);
-        let parameters = Offload {
+        });
+        assert_eq!(homes(&optimizer, SAME, cpu, true), ["device", "", "disk"]);
+        let apart = ["disk", "device", "disk"];
+        assert_eq!(homes(&optimizer, MIXED, cpu, true), apart);
+        assert_eq!(homes(&optimizer, SAME, cuda, true), apart);
+        let frozen = ["device", "", "device"];
+        assert_eq!(homes(&optimizer, MIXED, cpu, false), frozen);
+        optimizer.sharded = Sharded::Gradients;
+        assert_eq!(homes(&optimizer, MIXED, cpu, true), ["disk", "", "disk"]);
+        let all = plan(Offload::everything(disk.clone()));
+        assert_eq!(homes(&all, SAME, cpu, true), ["disk", "", "disk"]);
+        assert_eq!(homes(&all, MIXED, cuda, true), ["disk", "", "disk"]);
+        assert_eq!(homes(&all, SAME, cpu, false), ["disk", "", "device"]);
+        let parameters = plan(Offload {
             parameters: disk,
             ..Offload::nothing()
-        };
-        assert_eq!(homes(&parameters, SAME, cuda, true), ["disk", "cpu"]);
-        assert_eq!(homes(&Offload::nothing(), SAME, cuda, true), ["device"; 2]);
-        let pinned = Offload::everything(Storage::Cpu { is_pinned: true });
-        assert_eq!(homes(&pinned, SAME, cuda, true), ["cpu", "cpu"]);
+        });
+        assert_eq!(homes(&parameters, SAME, cuda, true), ["disk", "", "cpu"]);
+        let nothing = plan(Offload::nothing());
+        assert_eq!(homes(&nothing, SAME, cuda, true), ["device", "", "device"]);
+        let memory = plan(Offload::everything(pinned));
+        assert_eq!(homes(&memory, SAME, cuda, true), ["cpu", "", "cpu"]);
     }
 
     #[test]
