@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::job::{Job, Setup, adamw, by_class, compare, groups, model, plan, sgd};
 
-const STEPS: usize = 4;
+const STEPS: usize = 3;
 
 /// What is on disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,11 +36,17 @@ fn on_disk(mut plan: ParallelPlan, what: What, folder: &Path) -> ParallelPlan {
     if what == What::Optimizer {
         plan.offload.parameters = Storage::Device;
     }
-    plan.offload.disk.sub_group_size = 1000;
+    plan.offload.disk.sub_group_size = 1500;
     plan
 }
 
-/// A folder of the ranks of one call, which the last test of it removes.
+/// A folder for files. Where a file system in memory stands for a disk, nothing waits for one: what is
+/// written where is tested with the files themselves.
+fn disk() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// A folder that the ranks of one call share, which one of them removes.
 fn shared_folder(rank: Rank, name: &str) -> PathBuf {
     let name = format!("accelerate-offload-{name}-{}", rank.port());
     std::env::temp_dir().join(name)
@@ -49,7 +55,7 @@ fn shared_folder(rank: Rank, name: &str) -> PathBuf {
 #[test]
 fn training_from_disk_is_the_same_to_the_bit() {
     ranks(&[1, 2], |rank| -> Result<()> {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = disk();
         let setup = Setup {
             steps: STEPS,
             accumulation: 2,
@@ -108,13 +114,13 @@ fn assert_on_disk(job: &Job<AdamW>, what: What) {
 #[test]
 fn other_types_and_optimizers_train_from_disk() {
     ranks(&[2], |rank| -> Result<()> {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = disk();
         let setup = Setup {
             steps: STEPS,
             ..Setup::default()
         };
         let plan = plan(rank, Sharded::Parameters, by_class());
-        let disk = |plan: &ParallelPlan, what| on_disk(plan.clone(), what, folder.path());
+        let offloaded = |plan: &ParallelPlan, what| on_disk(plan.clone(), what, folder.path());
         // Float32 copies go with the state of the optimizer.
         let mut mixed = plan.clone();
         mixed.precision.is_master_float32 = true;
@@ -125,13 +131,13 @@ fn other_types_and_optimizers_train_from_disk() {
             ..setup.clone()
         };
         let expected = Job::new(rank, &low.by(mixed.clone()))?.train(STEPS)?;
-        let mut job = Job::new(rank, &low.by(disk(&mixed, What::Optimizer)))?;
+        let mut job = Job::new(rank, &low.by(offloaded(&mixed, What::Optimizer)))?;
         let found = job.train(STEPS)?;
         compare(&expected, &found, None, "bfloat16");
         assert_on_disk(&job, What::Everything);
         // Momentum begins with the first gradient.
         let expected = Job::with(rank, &setup.by(plan.clone()), sgd)?.train(STEPS)?;
-        let everything = disk(&plan, What::Everything);
+        let everything = offloaded(&plan, What::Everything);
         let found = Job::with(rank, &setup.by(everything.clone()), sgd)?.train(STEPS)?;
         compare(&expected, &found, None, "momentum");
         // All pieces of a part are one vector.
@@ -153,12 +159,12 @@ fn other_types_and_optimizers_train_from_disk() {
 fn a_state_goes_to_and_from_disk() {
     ranks(&[2], |rank| -> Result<()> {
         let folder = shared_folder(rank, "state");
-        let disk = tempfile::tempdir().unwrap();
+        let files = disk();
         for layout in [Layout::Plain, Layout::Fsdp] {
             let mut plan = plan(rank, Sharded::Parameters, by_class());
             plan.state_dict.layout = layout;
             let in_memory = Setup::default().by(plan.clone());
-            let from_disk = Setup::default().by(on_disk(plan, What::Everything, disk.path()));
+            let from_disk = Setup::default().by(on_disk(plan, What::Everything, files.path()));
             let state = folder.join(format!("{layout:?}"));
             let mut job = Job::new(rank, &from_disk)?;
             job.train(2)?;
