@@ -64,8 +64,9 @@ impl ShardedModel {
     /// Every rank of the job calls this with the same model and plan.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a process by itself, or a plan that asks for what this version cannot
-    /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
+    /// [`Error::Argument`] for a process by itself whose parameters are not on disk, or a plan that asks
+    /// for what this version cannot do; [`Error::Torch`] for a folder that cannot be written to or has
+    /// no room, and [`Error::OtherRankFailed`] on the other ranks then; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
         if module.parameters().iter().all(|one| !one.requires_grad()) {
