@@ -114,7 +114,7 @@ impl Homes {
         count: usize,
     ) -> Result<Self> {
         let offload = &plan.offload;
-        let mut home = |storage: &Storage, what: &str, kind: Kind| {
+        let mut home = |storage: &Storage, what: &str, kind: Kind| -> Result<Home> {
             Ok(match storage {
                 Storage::Device => Home::Device,
                 Storage::Cpu { is_pinned } => Home::Cpu {
