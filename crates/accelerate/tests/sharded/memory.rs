@@ -7,7 +7,7 @@ use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer};
 use accelerate::{Accelerator, Result};
 use accelerate_plan::parallel::{Offload, ParallelPlan, Sharded, Storage};
-use accelerate_testkit::{Rank, ranks};
+use accelerate_testkit::ranks;
 use tch::{Kind, Tensor};
 
 use crate::job::{by_class, plan};

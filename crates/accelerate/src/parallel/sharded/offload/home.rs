@@ -132,7 +132,7 @@ impl Homes {
         // Where it is gathered once a step it comes from where it is updated.
         let is_gathered_again = plan.sharded == Sharded::Parameters
             && !matches!(plan.after_forward, AfterForward::Keep);
-        let computed = match storage != &offload.parameters && is_gathered_again {
+        let computed = match *storage != offload.parameters && is_gathered_again {
             true => {
                 let what = "the parameters to compute with";
                 Some(home(&offload.parameters, what, kinds.compute)?)
