@@ -29,6 +29,7 @@ pub mod meta;
 pub mod profiler;
 pub mod scratch;
 pub mod storage;
+pub mod stream;
 
 pub use bucket::{GradBucket, assign_buckets};
 pub use callback::BoxError;

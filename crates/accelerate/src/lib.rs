@@ -6,6 +6,7 @@ extern crate self as accelerate;
 
 pub mod accelerator;
 pub mod accumulation;
+pub mod big_model;
 pub mod checkpoint;
 pub mod collectives;
 pub mod data;
@@ -25,6 +26,7 @@ pub mod random;
 mod recording;
 mod registry;
 pub mod state;
+pub mod tracking;
 pub mod tree;
 
 pub use accelerator::{Accelerator, AcceleratorBuilder, DataLoaderConfiguration, PreparedModel};

@@ -3,12 +3,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use accelerate_formats::Weights;
+use accelerate_plan::env::Environment;
 use accelerate_plan::parallel::{Dialect, ParallelPlan, Recompute, Sharded, Storage};
 use accelerate_torch::storage;
 use tch::Device;
 
 use super::Accelerator;
 use crate::accumulation::{ModelGradients, Models};
+use crate::big_model::{check_trainable, device_map_of};
 use crate::checkpoint::{LoadOptions, LoadReport, load_checkpoint_in_model, load_shards};
 use crate::nn::{HookId, KeptInputs, Module, checkpoint_module};
 use crate::parallel::{DataParallel, ShardedModel, Strategy, innermost_units};
@@ -34,6 +36,8 @@ pub struct PreparedModel<M> {
 impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
         check_disk(accelerator)?;
+        let environment = Environment::from_process();
+        check_trainable(&model, &accelerator.shared.state, &environment)?;
         let mut prepared = match accelerator.sharding() {
             Some(_) => {
                 hollow(&mut model, accelerator.device())?;
@@ -104,7 +108,8 @@ impl<M: Module> PreparedModel<M> {
     }
 
     pub(super) fn for_evaluation(model: M, accelerator: &Accelerator) -> Result<Self> {
-        if accelerator.shared.device_placement {
+        // What a device map has spread stays where it is.
+        if accelerator.shared.device_placement && device_map_of(&model).is_none() {
             model.to_device(accelerator.device())?;
         }
         Self::in_precision(model, accelerator)

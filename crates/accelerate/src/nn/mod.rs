@@ -143,9 +143,10 @@ pub use self::var_store::VarStoreModel;
 
 pub(crate) use self::activation_checkpoint::is_any_checkpointed;
 pub(crate) use self::flat::FlatMembers;
-pub(crate) use self::moves::{require_state, require_values};
+pub(crate) use self::moves::{materialize_where, require_state, require_values};
 pub(crate) use self::walk::{
-    buffers as all_buffers, parameters as all_parameters, state as all_state,
+    TensorMut, buffers as all_buffers, parameters as all_parameters, state as all_state,
+    tensors_mut,
 };
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! Ways to train one model on several ranks.
+//! Ways to train one model on several ranks, and to run one that is spread over them.
 
 mod comm_hook;
 mod ddp;
 mod deepspeed;
 mod join;
 mod local_sgd;
+mod pipeline;
 mod sharded;
 mod strategy;
 
@@ -18,6 +19,7 @@ pub use deepspeed::Together;
 pub(crate) use deepspeed::{DeepSpeed, Manner, Plugins};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
+pub use pipeline::{Pipelined, PipelineOptions, PipelineStep, PipelinedModel, SplitPoints};
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
     Kept, Piece, check_optimizer, innermost_units, offload_optimizer, pieces, shards_alone,

@@ -15,6 +15,7 @@ mod looking;
 mod memory;
 mod offload;
 mod parity;
+mod pipeline;
 mod precision;
 mod recompute;
 mod state;
