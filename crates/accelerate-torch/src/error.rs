@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::PathBuf;
 
 /// What can go wrong at the boundary to libtorch.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +97,28 @@ pub enum Error {
         operation: &'static str,
         /// The panic's own message.
         message: String,
+    },
+    /// A file in which tensors are to lie could not be made, read or written.
+    #[error(
+        "cannot {action} {bytes} bytes of {purpose} in `{}`{}: {source}; name a folder on a local disk \
+         that this user can write to and that has room for it",
+        folder.display(),
+        free.map(|free| format!(" ({free} bytes free)")).unwrap_or_default()
+    )]
+    Scratch {
+        /// What was tried, such as `reserve`.
+        action: &'static str,
+        /// How many bytes it was about.
+        bytes: u64,
+        /// What they are for, and of which rank.
+        purpose: String,
+        /// The folder of the file.
+        folder: PathBuf,
+        /// How many bytes its disk still takes, where the system says it.
+        free: Option<u64>,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
     },
     /// A tensor operation of `tch` failed.
     #[error("a tensor operation failed")]

@@ -27,6 +27,7 @@ pub mod fused;
 pub mod memory;
 pub mod meta;
 pub mod profiler;
+pub mod scratch;
 pub mod storage;
 pub mod stream;
 

@@ -17,6 +17,7 @@ pub mod launchers;
 pub mod logging;
 pub mod memory;
 pub mod nn;
+mod offload;
 pub mod optim;
 pub mod parallel;
 pub mod precision;

@@ -225,8 +225,10 @@ impl Accelerator {
     /// The plan, where prepared models are cut into shards by it.
     fn sharding(&self) -> Option<&ParallelPlan> {
         let has_peers = self.state().process_group().is_some();
-        self.parallel_plan()
-            .filter(|plan| has_peers && plan.is_sharded())
+        self.parallel_plan().filter(|plan| match has_peers {
+            true => plan.is_sharded(),
+            false => parallel::shards_alone(plan),
+        })
     }
 
     /// Lets every rank have no more than its part of models in shards, with the gradients of it.

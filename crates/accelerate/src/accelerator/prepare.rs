@@ -95,8 +95,8 @@ macro_rules! prepare_optimizers {
                 stage_optimizer(self, accelerator)
             }
 
-            fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
-                Ok(staged)
+            fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
+                finish_optimizer(staged, accelerator)
             }
         }
     )*};
@@ -150,6 +150,17 @@ fn stage_optimizer<O: Optimizer + 'static>(
     Ok(prepared)
 }
 
+/// What an optimizer needs that all models are prepared for.
+fn finish_optimizer<O: Optimizer + 'static>(
+    mut staged: AcceleratedOptimizer<O>,
+    accelerator: &Accelerator,
+) -> Result<AcceleratedOptimizer<O>> {
+    if let Some(plan) = accelerator.parallel_plan() {
+        parallel::offload_optimizer(plan, &mut staged, accelerator.state())?;
+    }
+    Ok(staged)
+}
+
 /// A boxed optimizer may be a stand-in.
 impl Preparable for Box<dyn Optimizer> {
     type Staged = AcceleratedOptimizer<Self>;
@@ -167,8 +178,8 @@ impl Preparable for Box<dyn Optimizer> {
         stage_optimizer(in_its_place.unwrap_or(self), accelerator)
     }
 
-    fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
-        Ok(staged)
+    fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
+        finish_optimizer(staged, accelerator)
     }
 }
 
@@ -184,8 +195,8 @@ impl Preparable for DummyOptim {
         stage_optimizer(accelerator.optimizer_for(&self)?, accelerator)
     }
 
-    fn finish(staged: Self::Staged, _accelerator: &Accelerator) -> Result<Self::Prepared> {
-        Ok(staged)
+    fn finish(staged: Self::Staged, accelerator: &Accelerator) -> Result<Self::Prepared> {
+        finish_optimizer(staged, accelerator)
     }
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use accelerate_formats::Weights;
 use accelerate_plan::env::Environment;
-use accelerate_plan::parallel::{Dialect, ParallelPlan, Recompute, Sharded};
+use accelerate_plan::parallel::{Dialect, ParallelPlan, Recompute, Sharded, Storage};
 use accelerate_torch::storage;
 use tch::Device;
 
@@ -35,6 +35,7 @@ pub struct PreparedModel<M> {
 
 impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
+        check_disk(accelerator)?;
         let environment = Environment::from_process();
         check_trainable(&model, &accelerator.shared.state, &environment)?;
         let mut prepared = match accelerator.sharding() {
@@ -244,6 +245,25 @@ fn check_copies(accelerator: &Accelerator) -> Result<()> {
         operation: "prepare",
         expected: "ranks that only hold copies or shards of a model".to_owned(),
         found: format!("a plan for {mesh}; layers and sequences are not cut by this version"),
+    })
+}
+
+/// Whether parameters that are to be on disk are in shards, as only those can be.
+fn check_disk(accelerator: &Accelerator) -> Result<()> {
+    let Some(plan) = accelerator.parallel_plan() else {
+        return Ok(());
+    };
+    let is_on_disk = matches!(plan.offload.parameters, Storage::Disk { .. });
+    if !is_on_disk || accelerator.sharding().is_some() {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        operation: "prepare",
+        expected: "a plan that shards parameters, whose shards can be on disk".to_owned(),
+        found: format!(
+            "parameters {} and {:?} in shards on {}",
+            plan.offload.parameters, plan.sharded, plan.mesh
+        ),
     })
 }
 

@@ -22,6 +22,18 @@ pub(super) struct Cohorts<L> {
     present: Vec<bool>,
 }
 
+impl<L> Cohort<L> {
+    /// Parameters with their gradients and lists, which are made for one call.
+    pub(super) fn new(parameters: Vec<Tensor>, gradients: Vec<Tensor>, lists: L) -> Self {
+        Self {
+            parameters,
+            gradients,
+            lists,
+            members: Vec::new(),
+        }
+    }
+}
+
 impl<L> Cohorts<L> {
     pub(super) fn new() -> Self {
         Self {
@@ -98,7 +110,7 @@ impl<L> Cohorts<L> {
 }
 
 /// Kernels go over parameters and gradients by one length.
-fn check_lengths(parameters: &[Tensor], gradients: &[Option<Tensor>]) -> Result<()> {
+pub(super) fn check_lengths(parameters: &[Tensor], gradients: &[Option<Tensor>]) -> Result<()> {
     for (parameter, gradient) in parameters.iter().zip(gradients) {
         let Some(gradient) = gradient else { continue };
         if gradient.numel() != parameter.numel() {

@@ -1,10 +1,14 @@
+use accelerate_torch::autograd;
 use tch::Tensor;
 
 use super::cohort::{Cohort, Cohorts};
 use super::group::{IntoParamGroups, ParamGroups};
-use super::moments::{Kinds, Lists, Moments, none_for_each};
+use super::moments::{Kinds, Lists, Moments, begin, none_for_each};
+use super::on_disk::StateFile;
+use super::optimizer::no_state_on_disk;
 use super::state_dict::{StateDict, StateReader, StateValue};
 use crate::Result;
+use crate::offload::DiskFolder;
 
 /// A setting that is saved with every group.
 pub(super) enum Field<'a> {
@@ -81,6 +85,8 @@ pub(super) struct Engine<R> {
     pub(super) groups: ParamGroups,
     moments: Vec<Vec<Option<Moments>>>,
     cohorts: Vec<Cohorts<Lists>>,
+    /// Where moments lie, if not in memory.
+    on_disk: Option<StateFile>,
 }
 
 impl<R: UpdateRule> Engine<R> {
@@ -100,7 +106,29 @@ impl<R: UpdateRule> Engine<R> {
                 .collect(),
             cohorts: groups.groups().iter().map(|_| Cohorts::new()).collect(),
             groups,
+            on_disk: None,
         })
+    }
+
+    /// Moves the state that there is into a file, which all later state goes to.
+    pub(super) fn keep_state_on_disk(&mut self, folder: &DiskFolder) -> Result<()> {
+        if !R::IS_ELEMENTWISE {
+            return Err(no_state_on_disk(R::NAME));
+        }
+        let kinds = self.rule.kinds().names.len();
+        let file = StateFile::new(R::NAME, folder, &self.groups, kinds)?;
+        for (number, group) in self.groups.groups().iter().enumerate() {
+            for (index, parameter) in group.parameters.iter().enumerate() {
+                let own = &mut self.moments[number][index];
+                if let Some(moments) = own.take() {
+                    let moved = |values: &[Tensor]| file.keep(number, index, parameter, values);
+                    *own = Some(moments.moved(moved)?);
+                }
+            }
+        }
+        self.on_disk = Some(file);
+        self.cohorts.iter_mut().for_each(Cohorts::reset);
+        Ok(())
     }
 
     pub(super) fn is_elementwise(&self) -> bool {
@@ -125,6 +153,10 @@ impl<R: UpdateRule> Engine<R> {
             };
             self.rule.begin_step(number, numbers.lr)?;
             let moments = &mut self.moments[number];
+            if let Some(file) = &self.on_disk {
+                update_on_disk(&self.rule, numbers, &group.parameters, moments, file)?;
+                continue;
+            }
             let steps = match self.rule.needs_one_step_count() {
                 true => step_counts(moments)?,
                 false => Vec::new(),
@@ -188,10 +220,14 @@ impl<R: UpdateRule> Engine<R> {
             read_fields(&mut reader, &mut rule, number);
             momenta.push(rule.momentum());
         }
+        let kinds = rule.kinds();
+        let new_file = self.file_for_loading(kinds)?;
+        let file = new_file.as_ref().or(self.on_disk.as_ref());
         let mut moments = Vec::new();
         let mut index = 0;
-        for group in self.groups.groups() {
-            let own = read_moments(&mut reader, &group.parameters, index, rule.kinds())?;
+        for (number, group) in self.groups.groups().iter().enumerate() {
+            let place = file.map(|file| (file, number));
+            let own = read_moments(&mut reader, &group.parameters, index, kinds, place)?;
             index += own.len();
             moments.push(own);
         }
@@ -205,9 +241,63 @@ impl<R: UpdateRule> Engine<R> {
         }
         self.rule = rule;
         self.moments = moments;
+        self.on_disk = new_file.or(self.on_disk.take());
         self.cohorts.iter_mut().for_each(Cohorts::reset);
         Ok(())
     }
+
+    /// Where state is loaded to that lies on disk: a new file, unless nothing is in the one there is.
+    fn file_for_loading(&self, kinds: Kinds) -> Result<Option<StateFile>> {
+        let Some(file) = &self.on_disk else {
+            return Ok(None);
+        };
+        let kinds = kinds.names.len();
+        let is_unused = self.moments.iter().flatten().all(Option::is_none);
+        match is_unused && file.kinds() == kinds {
+            true => Ok(None),
+            false => file.another(&self.groups, kinds).map(Some),
+        }
+    }
+}
+
+/// Updates the parameters of a group a part at a time.
+fn update_on_disk<R: UpdateRule>(
+    rule: &R,
+    numbers: Numbers,
+    parameters: &[Tensor],
+    moments: &mut [Option<Moments>],
+    file: &StateFile,
+) -> Result<()> {
+    let (group, kinds) = (numbers.group, rule.kinds());
+    let is_new: Vec<bool> = moments.iter().map(Option::is_none).collect();
+    for (index, parameter) in parameters.iter().enumerate() {
+        if autograd::grad(parameter)?.is_none() {
+            continue;
+        }
+        let own = match moments[index].take() {
+            Some(own) => own,
+            None => Moments::in_tensors(parameter, file.tensors(group, index, parameter)?)?,
+        };
+        // Once, however many parts the parameter has.
+        own.count_step()?;
+        moments[index] = Some(own);
+    }
+    file.update(
+        group,
+        parameters,
+        |_| 0,
+        |run| {
+            for (place, &member) in run.members.iter().enumerate() {
+                if is_new[member] {
+                    let tensors = run.tensors.iter().map(|list| &list[place]);
+                    begin(&run.parameters[place], tensors, kinds)?;
+                }
+            }
+            let own = run.members.iter().filter_map(|&i| moments[i].as_ref());
+            let lists = Lists::of_parts(own.map(Moments::step).collect(), run.tensors, run.flats);
+            rule.update(&Cohort::new(run.parameters, run.gradients, lists), numbers)
+        },
+    )
 }
 
 fn step_counts(moments: &[Option<Moments>]) -> Result<Vec<u64>> {
@@ -233,12 +323,19 @@ fn read_moments(
     parameters: &[Tensor],
     first: usize,
     kinds: Kinds,
+    on_disk: Option<(&StateFile, usize)>,
 ) -> Result<Vec<Option<Moments>>> {
     let mut own = none_for_each(parameters);
     for (offset, parameter) in parameters.iter().enumerate() {
         let prefix = format!("state.{}.", first + offset);
         if reader.has_any(&prefix) {
-            own[offset] = Moments::read(reader, &prefix, parameter, kinds)?;
+            let read = Moments::read(reader, &prefix, parameter, kinds)?;
+            own[offset] = match (read, on_disk) {
+                (Some(read), Some((file, group))) => {
+                    Some(read.moved(|values| file.keep(group, offset, parameter, values))?)
+                }
+                (read, _) => read,
+            };
         }
     }
     Ok(own)
@@ -270,6 +367,13 @@ macro_rules! optimizer_with_engine {
 
             fn load_state_dict(&mut self, state: &crate::optim::StateDict) -> crate::Result<()> {
                 self.engine.load_state_dict(state)
+            }
+
+            fn keep_state_on_disk(
+                &mut self,
+                folder: &crate::offload::DiskFolder,
+            ) -> crate::Result<()> {
+                self.engine.keep_state_on_disk(folder)
             }
 
             $($($method)*)?

@@ -20,6 +20,7 @@ mod group;
 mod group_state;
 mod lamb;
 mod moments;
+mod on_disk;
 mod optimizer;
 mod prepared_optimizer;
 mod prepared_scheduler;
@@ -30,6 +31,7 @@ mod schedule_free;
 mod sgd;
 mod state_dict;
 
+pub use crate::offload::DiskFolder;
 pub use adafactor::{Adafactor, AdafactorConfig};
 pub use adagrad::{Adagrad, AdagradConfig};
 pub use adam::{Adam, AdamConfig};

@@ -25,7 +25,8 @@ pub(super) struct Moments {
 /// The moments of a cohort, as kernels take them.
 pub(super) struct Lists {
     /// The number of the step, one for each parameter: a vector, of which `steps` are the elements.
-    count: Tensor,
+    /// None where whoever made the lists counts.
+    count: Option<Tensor>,
     pub(super) steps: Vec<Tensor>,
     tensors: Vec<Vec<Tensor>>,
     flats: Vec<Tensor>,
@@ -45,9 +46,37 @@ impl Moments {
             fill => Ok(parameter.f_full_like(fill)?),
         });
         Ok(Self {
-            step: Tensor::f_zeros([0i64; 0], (Kind::Float, parameter.device()))?,
+            step: first_step(parameter)?,
             tensors: tensors.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Those of a parameter that was never updated, in tensors that somebody made for it. What these
+    /// hold is for [`begin`] to say.
+    pub(super) fn in_tensors(parameter: &Tensor, tensors: Vec<Tensor>) -> Result<Self> {
+        Ok(Self {
+            step: first_step(parameter)?,
+            tensors,
+        })
+    }
+
+    /// The same with values in other tensors, which `keep` puts them into.
+    pub(super) fn moved(self, keep: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Self> {
+        Ok(Self {
+            tensors: keep(&self.tensors)?,
+            step: self.step,
+        })
+    }
+
+    /// The number of the step, as kernels take it.
+    pub(super) fn step(&self) -> Tensor {
+        self.step.shallow_clone()
+    }
+
+    /// Counts one more step.
+    pub(super) fn count_step(&self) -> Result<()> {
+        let _ = self.step.shallow_clone().f_add_scalar_(1.0)?;
+        Ok(())
     }
 
     /// How many steps were made.
@@ -110,7 +139,7 @@ impl Lists {
         let count = Tensor::f_stack(&steps, 0)?;
         let mut lists = Self {
             steps: count.f_unbind(0)?,
-            count,
+            count: Some(count),
             tensors: Vec::new(),
             flats: Vec::new(),
             contiguous: members.iter().all(|&i| parameters[i].is_contiguous()),
@@ -127,6 +156,21 @@ impl Lists {
             });
         }
         Ok(lists)
+    }
+
+    /// Lists of parts of parameters, whose steps are counted elsewhere.
+    pub(super) fn of_parts(
+        steps: Vec<Tensor>,
+        tensors: Vec<Vec<Tensor>>,
+        flats: Vec<Tensor>,
+    ) -> Self {
+        Self {
+            count: None,
+            steps,
+            tensors,
+            flats,
+            contiguous: true,
+        }
     }
 
     fn push(&mut self, tensors: Vec<Tensor>, flat: bool) -> Result<()> {
@@ -152,9 +196,35 @@ impl Lists {
 
     /// Counts one more step of every parameter.
     pub(super) fn count_step(&self) -> Result<()> {
-        let _ = self.count.shallow_clone().f_add_scalar_(1.0)?;
+        if let Some(count) = &self.count {
+            let _ = count.shallow_clone().f_add_scalar_(1.0)?;
+        }
         Ok(())
     }
+}
+
+/// The number of steps of a parameter that was never updated.
+fn first_step(parameter: &Tensor) -> Result<Tensor> {
+    Ok(Tensor::f_zeros(
+        [0i64; 0],
+        (Kind::Float, parameter.device()),
+    )?)
+}
+
+/// Fills the tensors of a part of a parameter, one for each kind, with what they begin as.
+pub(super) fn begin<'t>(
+    parameter: &Tensor,
+    tensors: impl Iterator<Item = &'t Tensor>,
+    kinds: Kinds,
+) -> Result<()> {
+    for (kind, tensor) in tensors.enumerate() {
+        let mut tensor = tensor.shallow_clone();
+        match kind < kinds.copies {
+            true => tensor.f_copy_(parameter)?,
+            false => drop(tensor.f_fill_(kinds.fill)?),
+        }
+    }
+    Ok(())
 }
 
 fn copy_of(parameter: &Tensor) -> Result<Tensor> {

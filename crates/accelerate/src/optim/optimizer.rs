@@ -4,7 +4,8 @@ use super::dummy_optim::DummyOptim;
 use super::group::ParamGroups;
 use super::rates::LearningRates;
 use super::state_dict::StateDict;
-use crate::Result;
+use crate::offload::DiskFolder;
+use crate::{Error, Result};
 
 /// Updates parameters from their gradients.
 pub trait Optimizer {
@@ -93,6 +94,33 @@ pub trait Optimizer {
     /// # Errors
     /// [`Error::StateMismatch`](crate::Error::StateMismatch) with everything that does not fit.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
+
+    /// Keeps the state of parameters in a file from now on: that which there is and that which comes.
+    ///
+    /// A step then goes over parameters a part at a time, and reads the next and writes the last
+    /// meanwhile, so that it takes no more memory than a few parts. It computes the same numbers.
+    /// Parameters must have their final sizes: a model in shards is prepared before.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an optimizer that has no such state or cannot be cut into parts, or
+    /// parameters that are not on the CPU; a folder that cannot be written to, or has no room.
+    ///
+    /// # Source
+    /// The optimizer swapper of DeepSpeed's ZeRO-Infinity.
+    fn keep_state_on_disk(&mut self, _folder: &DiskFolder) -> Result<()> {
+        Err(no_state_on_disk(self.name()))
+    }
+}
+
+/// Of an optimizer whose state cannot be on disk.
+pub(super) fn no_state_on_disk(name: &str) -> Error {
+    Error::Argument {
+        operation: "optimizer state on disk",
+        expected:
+            "an optimizer of this library that updates each number by itself, as `AdamW` does"
+                .to_owned(),
+        found: format!("`{name}`"),
+    }
 }
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
@@ -138,5 +166,9 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         (**self).load_state_dict(state)
+    }
+
+    fn keep_state_on_disk(&mut self, folder: &DiskFolder) -> Result<()> {
+        (**self).keep_state_on_disk(folder)
     }
 }

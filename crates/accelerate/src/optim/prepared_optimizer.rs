@@ -7,6 +7,7 @@ use super::optimizer::Optimizer;
 use super::state_dict::StateDict;
 use crate::Result;
 use crate::gradient_state::GradientState;
+use crate::offload::DiskFolder;
 use crate::precision::GradScaler;
 
 /// An optimizer that steps only when gradients are complete.
@@ -165,6 +166,10 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         self.inner.borrow_mut().load_state_dict(state)
+    }
+
+    fn keep_state_on_disk(&mut self, folder: &DiskFolder) -> Result<()> {
+        self.inner.borrow_mut().keep_state_on_disk(folder)
     }
 }
 

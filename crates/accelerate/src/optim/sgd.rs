@@ -1,12 +1,15 @@
 use std::fmt;
 
+use accelerate_torch::autograd;
 use accelerate_torch::fused::{self, GradScale, SgdStep};
 use tch::Tensor;
 
 use super::cohort::Cohorts;
 use super::group::{IntoParamGroups, ParamGroups, non_negative};
+use super::on_disk::StateFile;
 use super::optimizer::Optimizer;
 use super::state_dict::{StateDict, StateReader, StateValue};
+use crate::offload::DiskFolder;
 use crate::{Error, Result};
 
 const NAME: &str = "Sgd";
@@ -77,6 +80,8 @@ pub struct Sgd {
     groups: ParamGroups,
     momenta: Vec<Vec<Option<Tensor>>>,
     cohorts: Vec<Cohorts<Momenta>>,
+    /// Where momenta lie, if not in memory.
+    on_disk: Option<StateFile>,
 }
 
 /// The momentum buffers of a cohort, as the kernel takes them.
@@ -106,7 +111,27 @@ impl Sgd {
             groups,
             momenta,
             cohorts,
+            on_disk: None,
         })
+    }
+
+    /// How many tensors a parameter has.
+    fn kinds(&self, momentum: f64) -> usize {
+        let has_some = self.momenta.iter().flatten().any(Option::is_some);
+        usize::from(momentum != 0.0 || has_some)
+    }
+
+    /// Where momenta are loaded to that lie on disk: a new file, unless nothing is in the one there is.
+    fn file_for_loading(&self, momentum: f64) -> Result<Option<StateFile>> {
+        let Some(file) = &self.on_disk else {
+            return Ok(None);
+        };
+        let kinds = usize::from(momentum != 0.0);
+        let is_unused = self.momenta.iter().flatten().all(Option::is_none);
+        match is_unused && file.kinds() == kinds {
+            true => Ok(None),
+            false => file.another(&self.groups, kinds).map(Some),
+        }
     }
 
     fn update(&mut self) -> Result<()> {
@@ -115,6 +140,19 @@ impl Sgd {
         for (number, group) in self.groups.groups().iter().enumerate() {
             let momentum = rates.momentum(number).unwrap_or(config.momentum);
             let momenta = &mut self.momenta[number];
+            let step = SgdStep {
+                lr: rates.get(number).unwrap_or(config.lr),
+                momentum,
+                dampening: config.dampening,
+                weight_decay: group.weight_decay.get(),
+                nesterov: config.nesterov,
+                maximize: config.maximize,
+                first_step: false,
+            };
+            if let Some(file) = &self.on_disk {
+                update_on_disk(step, number, &group.parameters, momenta, file)?;
+                continue;
+            }
             let fresh: Vec<u64> = momenta.iter().map(|own| own.is_none().into()).collect();
             if momentum != 0.0 {
                 // A schedule can switch momentum on later.
@@ -127,13 +165,8 @@ impl Sgd {
             )?;
             for cohort in cohorts {
                 let step = SgdStep {
-                    lr: rates.get(number).unwrap_or(config.lr),
-                    momentum,
-                    dampening: config.dampening,
-                    weight_decay: group.weight_decay.get(),
-                    nesterov: config.nesterov,
-                    maximize: config.maximize,
                     first_step: cohort.lists.first_step,
+                    ..step
                 };
                 let buffers = &cohort.lists.buffers;
                 let unscaled = GradScale::default();
@@ -150,6 +183,49 @@ impl Sgd {
         }
         Ok(())
     }
+}
+
+/// Updates the parameters of a group a part at a time.
+fn update_on_disk(
+    step: SgdStep,
+    group: usize,
+    parameters: &[Tensor],
+    momenta: &mut [Option<Tensor>],
+    file: &StateFile,
+) -> Result<()> {
+    let has_momentum = step.momentum != 0.0;
+    if has_momentum && file.kinds() == 0 {
+        return Err(Error::Argument {
+            operation: NAME,
+            expected: "a momentum from the first step on, where state is on disk".to_owned(),
+            found: format!("momentum {} later", step.momentum),
+        });
+    }
+    let fresh: Vec<bool> = momenta.iter().map(Option::is_none).collect();
+    for (index, parameter) in parameters.iter().enumerate() {
+        if has_momentum && fresh[index] && autograd::grad(parameter)?.is_some() {
+            momenta[index] = file.tensors(group, index, parameter)?.pop();
+        }
+    }
+    file.update(
+        group,
+        parameters,
+        |index| fresh[index].into(),
+        |run| {
+            let step = SgdStep {
+                // The kernel fills what is new with the first gradient.
+                first_step: has_momentum && run.members.first().is_some_and(|&one| fresh[one]),
+                ..step
+            };
+            let buffers = match (has_momentum, run.tensors.first()) {
+                (true, Some(buffers)) => buffers.as_slice(),
+                _ => &[],
+            };
+            let unscaled = GradScale::default();
+            let (parameters, gradients) = (&run.parameters, &run.gradients);
+            Ok(fused::sgd(parameters, gradients, buffers, &step, unscaled)?)
+        },
+    )
 }
 
 impl Momenta {
@@ -254,17 +330,22 @@ impl Optimizer for Sgd {
             }
             groups_momentum.push(config.momentum);
         }
+        let new_file = self.file_for_loading(config.momentum)?;
+        let file = new_file.as_ref().or(self.on_disk.as_ref());
+        let file = file.filter(|file| file.kinds() > 0);
         let mut momenta = Vec::new();
         let mut index = 0;
-        for group in self.groups.groups() {
+        for (number, group) in self.groups.groups().iter().enumerate() {
             let mut own = Vec::new();
-            for parameter in &group.parameters {
+            for (place, parameter) in group.parameters.iter().enumerate() {
                 let name = format!("state.{index}.momentum_buffer");
-                let known = reader.has(&name);
-                own.push(if known {
-                    reader.tensor(&name, parameter)?
-                } else {
-                    None
+                let read = match reader.has(&name) {
+                    true => reader.tensor(&name, parameter)?,
+                    false => None,
+                };
+                own.push(match (read, file) {
+                    (Some(read), Some(file)) => file.keep(number, place, parameter, &[read])?.pop(),
+                    (read, _) => read,
                 });
                 index += 1;
             }
@@ -278,6 +359,23 @@ impl Optimizer for Sgd {
         }
         self.config = config;
         self.momenta = momenta;
+        self.on_disk = new_file.or(self.on_disk.take());
+        self.cohorts.iter_mut().for_each(Cohorts::reset);
+        Ok(())
+    }
+
+    fn keep_state_on_disk(&mut self, folder: &DiskFolder) -> Result<()> {
+        let kinds = self.kinds(self.config.momentum);
+        let file = StateFile::new(NAME, folder, &self.groups, kinds)?;
+        for (number, group) in self.groups.groups().iter().enumerate() {
+            for (index, parameter) in group.parameters.iter().enumerate() {
+                let own = &mut self.momenta[number][index];
+                if let Some(buffer) = own.take() {
+                    *own = file.keep(number, index, parameter, &[buffer])?.pop();
+                }
+            }
+        }
+        self.on_disk = Some(file);
         self.cohorts.iter_mut().for_each(Cohorts::reset);
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use local_sgd::LocalSgd;
 pub use pipeline::{PipelineOptions, PipelineStep, Pipelined, PipelinedModel, SplitPoints};
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
-    Kept, Piece, check_optimizer, innermost_units, pieces, slices_of_state, total_norm,
-    visit_whole_state, whole_state_of,
+    Kept, Piece, check_optimizer, innermost_units, offload_optimizer, pieces, shards_alone,
+    slices_of_state, total_norm, visit_whole_state, whole_state_of,
 };
 pub(crate) use strategy::{Strategy, backward};

@@ -101,13 +101,13 @@ pub(crate) fn backward(
     // All of them are asked: each forgets that it waited.
     let waited = models.iter().filter(|model| model.takes_part());
     let exchanges = waited.count() > 0;
+    let is_sharded = models
+        .iter()
+        .any(|model| matches!(model, Strategy::Sharded(_)));
     let Some(group) = state.process_group().filter(|_| exchanges) else {
-        return Ok(run()?);
+        return alone(models, is_sharded, run());
     };
     state.counted("backward", site, |call| {
-        let is_sharded = models
-            .iter()
-            .any(|model| matches!(model, Strategy::Sharded(_)));
         let ran = run().map_err(|error| match is_sharded {
             true => cause(error),
             false => error.into(),
@@ -157,6 +157,20 @@ fn finish(models: &[Strategy]) -> Result<()> {
 
 /// How long a rank waits before it asks again whether all have told.
 const AGREEMENT_PAUSE: Duration = Duration::from_micros(100);
+
+/// The end of a backward pass that exchanged nothing: also a process by itself may have a model in
+/// shards, whose parameters are on disk.
+fn alone(models: &[Strategy], is_sharded: bool, ran: torch::Result<()>) -> Result<()> {
+    let ran = ran.map_err(|error| match is_sharded {
+        true => cause(error),
+        false => error.into(),
+    });
+    let done = ran.and_then(|()| finish(models));
+    if done.is_err() {
+        models.iter().for_each(Strategy::abandon_backward);
+    }
+    done
+}
 
 /// The failure of a collective inside of a hook, as one of the hook's caller.
 fn cause(error: torch::Error) -> Error {

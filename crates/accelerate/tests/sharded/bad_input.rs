@@ -2,13 +2,12 @@
 
 use accelerate::nn::Module;
 use accelerate::optim::{Lamb, LambConfig};
+use accelerate::parallel::ShardedModel;
 use accelerate::{Accelerator, Result};
-use accelerate_plan::parallel::{
-    AfterForward, LossScaling, Mesh, ParallelPlan, Sharded, WrapPolicy,
-};
+use accelerate_plan::parallel::{AfterForward, Mesh, ParallelPlan, Sharded, WrapPolicy};
 use accelerate_testkit::{Rank, ranks};
 
-use crate::job::{Job, Setup, by_class, count, groups, plan};
+use crate::job::{Job, Setup, by_class, count, groups, model, plan};
 
 fn refused(rank: Rank, plan: ParallelPlan) -> String {
     let made = Job::new(rank, &Setup::default().by(plan));
@@ -61,12 +60,14 @@ fn layers_that_are_to_be_cut_are_no_copies_of_a_model() {
 }
 
 #[test]
-fn what_this_version_cannot_do_is_told_at_once() {
+fn what_cuts_nothing_makes_no_shards() {
     ranks(&[2], |rank| -> Result<()> {
-        let mut plan = plan(rank, Sharded::Parameters, by_class());
-        plan.precision.loss_scaling = LossScaling::Fixed(8.0);
-        let text = refused(rank, plan);
-        assert!(text.contains("loss scaling"), "{text}");
+        let accelerator = Accelerator::builder().cpu(true).build()?;
+        let model = model(&Setup::default())?;
+        let whole = ParallelPlan::replicated(count(rank.world()));
+        let made = ShardedModel::new(&model, accelerator.state(), &whole);
+        let text = made.map(drop).unwrap_err().to_string();
+        assert!(text.contains("no shards at all"), "{text}");
         Ok(())
     });
 }

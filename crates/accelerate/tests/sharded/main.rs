@@ -13,6 +13,7 @@ mod faults;
 mod job;
 mod looking;
 mod memory;
+mod offload;
 mod parity;
 mod pipeline;
 mod precision;

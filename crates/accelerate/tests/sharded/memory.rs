@@ -6,8 +6,8 @@ use std::time::Instant;
 use accelerate::nn::{Factory, Forward, Linear, Module, ModuleState};
 use accelerate::optim::{AdamW, AdamWConfig, Optimizer};
 use accelerate::{Accelerator, Result};
-use accelerate_plan::parallel::Sharded;
-use accelerate_testkit::{Rank, ranks};
+use accelerate_plan::parallel::{Offload, ParallelPlan, Sharded, Storage};
+use accelerate_testkit::ranks;
 use tch::{Kind, Tensor};
 
 use crate::job::{by_class, plan};
@@ -104,18 +104,23 @@ fn train(accelerator: &Accelerator, model: Deep, rows: i64, steps: usize) -> Res
 
 /// The most memory that some steps take besides what the process had before the model, in MiB, and
 /// the median time of a step in milliseconds.
-fn measured(rank: Rank, sharded: Sharded, rows: i64, steps: usize) -> Result<(f64, f64)> {
+fn measured(
+    plan: ParallelPlan,
+    (width, blocks): (i64, usize),
+    rows: i64,
+    steps: usize,
+) -> Result<(f64, f64)> {
     let accelerator = Accelerator::builder()
         .cpu(true)
-        .parallel_plan(plan(rank, sharded, by_class()))
+        .parallel_plan(plan)
         .build()?;
     // The first steps of a process load code, which is not what is measured.
-    train(&accelerator, deep(WIDTH, 1)?, rows, 2)?;
+    train(&accelerator, deep(width, 1)?, rows, 2)?;
     let _gave = accelerate_torch::memory::give_back_freed_memory();
     // The peak until now does not count either.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS:");
-    let mut times = train(&accelerator, deep(WIDTH, BLOCKS)?, rows, steps)?;
+    let mut times = train(&accelerator, deep(width, blocks)?, rows, steps)?;
     times.sort_by(f64::total_cmp);
     Ok((status("VmHWM:") - before, times[steps / 2]))
 }
@@ -130,7 +135,8 @@ fn a_rank_needs_its_part_of_the_state_and_some_units() {
         // a few trainings is what they need.
         let mut found = f64::INFINITY;
         for _ in 0..3 {
-            found = found.min(measured(rank, Sharded::Parameters, 4, 3)?.0);
+            let plan = plan(rank, Sharded::Parameters, by_class());
+            found = found.min(measured(plan, (WIDTH, BLOCKS), 4, 3)?.0);
         }
         // Parameters, gradients and two moments of AdamW, half of each; then whole parameters and
         // gradients of the largest unit, each twice.
@@ -141,6 +147,31 @@ fn a_rank_needs_its_part_of_the_state_and_some_units() {
         );
         // A whole copy of the four would be twice as much.
         assert!(found < 4.0 * model * 0.8, "{found:.0} MiB");
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_on_disk_is_in_no_memory() {
+    ranks(&[1], |rank| -> Result<()> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut on_disk = plan(rank, Sharded::Parameters, by_class());
+        on_disk.offload = Offload::everything(Storage::Disk {
+            folder: folder.path().to_owned(),
+        });
+        on_disk.offload.disk.sub_group_size = 64 << 10;
+        let (width, blocks) = (256, 16);
+        let (found, _) = measured(on_disk, (width, blocks), 4, 3)?;
+        let unit = (2 * 4 * width * width + 5 * width) as f64 * 4.0 / MIB;
+        let model = unit * blocks as f64;
+        // The model as it was built; whole parameters and gradients of the largest unit, each twice;
+        // a few shards that are on their way to the disk. In memory it is four times the model.
+        let expected = model + 12.0 * unit;
+        assert!(
+            found <= expected && expected < 2.0 * model,
+            "{found:.0} MiB, not {expected:.0}: model {model:.0}, unit {unit:.1}"
+        );
         Ok(())
     });
 }
@@ -159,7 +190,8 @@ fn pace_of_a_stage_that_was_asked_for() {
             "Parameters" => Sharded::Parameters,
             _ => Sharded::Nothing,
         };
-        let (memory, step) = measured(rank, sharded, 128, 15)?;
+        let plan = plan(rank, sharded, by_class());
+        let (memory, step) = measured(plan, (WIDTH, BLOCKS), 128, 15)?;
         if rank.index() == 0 {
             let line = format!("{sharded:?}: {step:.1} ms a step, {memory:.0} MiB\n");
             fs::write(std::env::var("SHARDED_PACE_FILE").unwrap(), line).unwrap();

@@ -47,7 +47,8 @@ impl Engine {
         }
         let is_stage_3 = self.stage() == 3;
         let (mut whole, mut fragments) = (HashMap::new(), HashMap::new());
-        self.sharded.visit_whole(|identity, value| {
+        let keeps_model = writes_model && !is_stage_3;
+        self.sharded.visit_whole(keeps_model, |identity, value| {
             let place = places.by_identity.get(&identity);
             if let Some((group, run)) = place
                 && let (Some(vector), Some(run)) = (weights.get(*group), run)
@@ -57,7 +58,7 @@ impl Engine {
             if is_stage_3 && place.is_none() {
                 fragments.insert(identity, self.fragment(&value)?);
             }
-            if writes_model && !is_stage_3 {
+            if keeps_model {
                 let kind = match place {
                     Some(_) => self.sharded.compute_kind(value.f_kind()?),
                     None => value.f_kind()?,
@@ -73,6 +74,7 @@ impl Engine {
             model,
             &*optimizer,
             &self.states.whole,
+            false,
             |number, kind, value| {
                 let Some((group, Some(run))) = places.by_number.get(number) else {
                     return Ok(());

@@ -42,7 +42,7 @@ pub(in crate::checkpoint) fn load_model(
     refuse("model", problems(&checkpoint, &own))?;
     own.iter().try_for_each(|target| target.read(&checkpoint))?;
     if let Some(sharded) = sharded {
-        sharded.note_values();
+        sharded.note_values()?;
     }
     Ok(())
 }

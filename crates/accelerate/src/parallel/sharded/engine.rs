@@ -8,6 +8,7 @@ use accelerate_torch::autograd;
 use tch::Device;
 
 use super::agreement::Agreement;
+use super::flat::Flat;
 use super::groups::Groups;
 use super::order::Order;
 use super::pool::Pool;
@@ -22,7 +23,7 @@ pub(super) const ROOT: usize = 0;
 pub(super) struct Engine {
     pub(super) groups: Groups,
     pub(super) timing: Timing,
-    /// Where parameters are.
+    /// Where units compute.
     pub(super) device: Device,
     /// Whether any parameter is trained.
     pub(super) trains: bool,
@@ -68,7 +69,7 @@ impl Engine {
         let engine = Arc::new(Self {
             groups,
             timing,
-            device: first.map_or(Device::Cpu, |flat| flat.shard.device()),
+            device: first.map_or(Device::Cpu, Flat::device),
             trains: units.iter().any(Unit::has_trained),
             syncs: AtomicBool::new(true),
             state: Mutex::new(State {
@@ -248,7 +249,23 @@ impl State {
         for flat in &mut unit_at(units, unit)?.flats {
             flat.start_gather(groups, pool)?;
         }
-        Ok(())
+        self.read_ahead(unit)
+    }
+
+    /// Begins to read from disk what will be gathered behind a unit.
+    fn read_ahead(&self, unit: usize) -> Result<()> {
+        let next = match self.in_backward {
+            true => {
+                let place = self.ran.iter().position(|&ran| ran == unit);
+                let before = place.and_then(|place| place.checked_sub(1));
+                before.and_then(|before| self.ran.get(before).copied())
+            }
+            false => self.order.behind(unit),
+        };
+        match next.and_then(|next| self.units.get(next)) {
+            Some(next) => next.flats.iter().try_for_each(Flat::read_ahead),
+            None => Ok(()),
+        }
     }
 
     /// Drops what is whole of a unit.

@@ -2,12 +2,13 @@
 
 use accelerate_plan::parallel::Quantised;
 use accelerate_torch::{Work, storage};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::blockwise::Blockwise;
 use super::gradients::{Divisors, Gradients};
 use super::groups::Groups;
 use super::layout::{Layout, Slice};
+use super::offload::{Home, Homes};
 use super::pool::Pool;
 use super::second::Second;
 use super::wire::{GradientWire, WeightWire};
@@ -34,8 +35,13 @@ pub(super) struct Flat {
     pub(super) members: Vec<Member>,
     pub(super) layout: Layout,
     pub(super) kinds: Kinds,
-    /// `[shard]`, in the master type.
+    /// `[shard]`, in the master type, wherever its home is.
     pub(super) shard: Tensor,
+    pub(super) homes: Homes,
+    /// `[shard]`, in the compute type: a copy to be gathered, where one is kept.
+    computed: Option<Tensor>,
+    /// What was counted of changes when that was copied.
+    computed_at: Option<i64>,
     /// `[whole]`, in the compute type.
     whole: Tensor,
     /// This rank's part of `whole`.
@@ -101,10 +107,21 @@ impl Flat {
     ) -> Result<Self> {
         let lengths = parameters.iter().map(Tensor::numel);
         let layout = Layout::new(lengths, groups.shards());
-        let shard = first_shard(&parameters, &layout, kinds.master, groups)?;
-        let device = shard.device();
+        let device = parameters.first().map_or(Device::Cpu, Tensor::device);
+        let homes = options.homes;
+        let shard = first_shard(
+            &parameters,
+            &layout,
+            kinds.master,
+            groups,
+            &homes.parameters,
+        )?;
         let whole = Tensor::f_empty([length(layout.whole())], (kinds.compute, device))?;
         let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
+        let computed = match &homes.computed {
+            Some(home) => Some(home.room(layout.shard(), kinds.compute, device)?),
+            None => None,
+        };
         let slices: Vec<_> = layout.slices(groups.rank()).collect();
         let mut members = Vec::with_capacity(parameters.len());
         let places = layout.places().iter().zip(&slices);
@@ -126,8 +143,9 @@ impl Flat {
                     Some(code) => Some(GradientWire::new(code, &layout, groups, device)?),
                     None => None,
                 };
+                let place = (device, &homes.gradients);
                 Some(Gradients::new(
-                    &members, &layout, kinds, divisors, &shard, groups, wire,
+                    &members, &layout, kinds, divisors, place, groups, wire,
                 )?)
             }
             None => None,
@@ -146,6 +164,9 @@ impl Flat {
             layout,
             kinds,
             shard,
+            homes,
+            computed,
+            computed_at: None,
             whole,
             own,
             presence: Presence::Sharded,
@@ -177,34 +198,90 @@ impl Flat {
             return Ok(());
         }
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
+        self.gathered_at = None;
+        let work = self.start_exchange(changes, groups, pool)?;
         self.gathered_at = Some(changes).filter(|_| self.keeps_values);
-        let second = self.second.as_ref().filter(|second| second.is_filled());
-        let work = if let Some((second, node)) = second.zip(groups.node.as_ref()) {
-            second.start_gather(&self.whole, node)?
-        } else if let Some(wire) = &mut self.wire {
-            wire.start(&self.shard, &groups.gather, pool)?
-        } else {
-            let sent = match self.kinds.master == self.kinds.compute {
-                // Copied into its place while it is sent.
-                true => &self.shard,
-                false => {
-                    tch::no_grad(|| self.own.f_copy_(&self.shard))?;
-                    &self.own
-                }
-            };
-            groups.gather.exchange_all_gather_async(&self.whole, sent)?
-        };
         self.presence = Presence::Gathering(work);
         Ok(())
     }
 
-    /// Counts what was changed in place of what this rank keeps, by whomever.
+    /// Starts to bring the parts of all ranks into the whole, from where the nearest copy of them is.
+    fn start_exchange(&mut self, changes: i64, groups: &Groups, pool: &mut Pool) -> Result<Work> {
+        let second = self.second.as_ref().filter(|second| second.is_filled());
+        if let Some((second, node)) = second.zip(groups.node.as_ref()) {
+            return second.start_gather(&self.whole, node);
+        }
+        if let Some(wire) = &mut self.wire {
+            // As precise as it is kept, also where that is elsewhere.
+            let shard = self.shard.f_to_device(self.whole.device())?;
+            let work = wire.start(&shard, &groups.gather, pool)?;
+            self.homes.parameters.forget(&self.shard)?;
+            return Ok(work);
+        }
+        let sent = match self.is_sent_from_home() {
+            // Copied into its place while it is sent.
+            true => &self.shard,
+            false => {
+                tch::no_grad(|| self.fetch(changes))?;
+                &self.own
+            }
+        };
+        Ok(groups.gather.exchange_all_gather_async(&self.whole, sent)?)
+    }
+
+    /// Whether the shard is as it is to be sent: in memory of the device that computes, in the type that
+    /// is computed with.
+    fn is_sent_from_home(&self) -> bool {
+        let is_alike = self.kinds.master == self.kinds.compute;
+        let is_here = self.homes.parameters.is_at(self.device(), &self.shard);
+        is_alike && is_here && self.computed.is_none()
+    }
+
+    /// Counts what was changed in place of what this rank keeps, by whomever and wherever it is.
     fn changes(&self) -> Result<i64> {
         let mut count = self.shard.f_internal_version()?;
         for member in &self.members {
             count = count.wrapping_add(member.parameter.f_internal_version()?);
         }
         Ok(count)
+    }
+
+    /// Puts this rank's part into the whole, from wherever it is.
+    fn fetch(&mut self, changes: i64) -> Result<()> {
+        let (Some(home), Some(computed)) = (&self.homes.computed, &mut self.computed) else {
+            self.own.f_copy_(&self.shard)?;
+            return self.homes.parameters.forget(&self.shard);
+        };
+        if self.computed_at != Some(changes) {
+            computed.f_copy_(&self.shard)?;
+            self.homes.parameters.forget(&self.shard)?;
+            self.computed_at = Some(changes);
+        }
+        self.own.f_copy_(computed)?;
+        home.forget(computed)
+    }
+
+    /// Begins to read from disk what will be gathered, if it is there.
+    pub(super) fn read_ahead(&self) -> Result<()> {
+        if !matches!(self.presence, Presence::Sharded) {
+            return Ok(());
+        }
+        let changes = Some(self.changes()?);
+        let is_in_second = self.second.as_ref().is_some_and(Second::is_filled);
+        if is_in_second || self.gathered_at == changes {
+            return Ok(());
+        }
+        match (&self.homes.computed, &self.computed) {
+            (Some(home), Some(computed)) if self.computed_at == changes => {
+                home.read_ahead(computed)
+            }
+            _ => self.homes.parameters.read_ahead(&self.shard),
+        }
+    }
+
+    /// Where the unit computes, wherever the shard is.
+    pub(super) fn device(&self) -> Device {
+        self.whole.device()
     }
 
     /// Waits for what [`start_gather`](Self::start_gather) began; the parameters are whole then.
@@ -265,9 +342,10 @@ impl Flat {
         }
     }
 
-    /// What was gathered is not to be used again: the shard is about to change, or has.
+    /// What was gathered or copied is not to be used again: the shard is about to change, or has.
     pub(super) fn forget_whole(&mut self, pool: &mut Pool) -> Result<()> {
         self.gathered_at = None;
+        self.computed_at = None;
         if !self.keeps_memory && matches!(self.presence, Presence::Sharded) {
             pool.drain(&self.whole)?;
         }
@@ -364,7 +442,7 @@ impl Flat {
 }
 
 /// How a [`Flat`] is made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct FlatOptions {
     /// What gradients are divided by; none for frozen parameters.
     pub(super) divisors: Option<Divisors>,
@@ -378,6 +456,8 @@ pub(super) struct FlatOptions {
     pub(super) gradients: Quantised,
     /// Whether the backward pass gathers from second shards on one machine.
     pub(super) has_second: bool,
+    /// Where shards are.
+    pub(super) homes: Homes,
 }
 
 /// This rank's part of rank 0's parameters.
@@ -386,8 +466,9 @@ fn first_shard(
     layout: &Layout,
     kind: Kind,
     groups: &Groups,
+    home: &Home,
 ) -> Result<Tensor> {
-    let device = parameters.first().map_or(tch::Device::Cpu, Tensor::device);
+    let device = parameters.first().map_or(Device::Cpu, Tensor::device);
     let whole = Tensor::f_zeros([length(layout.whole())], (kind, device))?;
     tch::no_grad(|| -> Result<()> {
         for (parameter, place) in parameters.iter().zip(layout.places()) {
@@ -403,8 +484,9 @@ fn first_shard(
         groups.all.broadcast(&whole, 0)?;
     }
     let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
-    let mut shard = Tensor::f_empty([length(layout.shard())], (kind, device))?;
+    let mut shard = home.room(layout.shard(), kind, device)?;
     shard.f_copy_(&own)?;
+    home.write_back(&shard)?;
     Ok(shard)
 }
 

@@ -1,11 +1,12 @@
 //! Gradients of one storage: whole while a backward pass makes them, a shard when they are reduced.
 
 use accelerate_torch::{ReduceOp, Work, autograd, storage};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::flat::{Kinds, Member, bytes, length, part};
 use super::groups::Groups;
 use super::layout::Layout;
+use super::offload::Home;
 use super::pool::Pool;
 use super::wire::GradientWire;
 use crate::Result;
@@ -28,6 +29,7 @@ pub(super) struct Gradients {
     received: Tensor,
     /// What this rank keeps: `[shard]`, in the master type. Without memory until the first reduction.
     shard: Tensor,
+    home: Home,
     /// The part of `shard` that belongs to each parameter's slice.
     slices: Vec<Tensor>,
     divisors: Divisors,
@@ -53,15 +55,14 @@ impl Gradients {
         layout: &Layout,
         kinds: Kinds,
         divisors: Divisors,
-        shard: &Tensor,
+        (device, home): (Device, &Home),
         groups: &Groups,
         wire: Option<GradientWire>,
     ) -> Result<Self> {
-        let device = shard.device();
         let others = layout.whole() - layout.shard();
         let whole = Tensor::f_empty([length(layout.whole())], (kinds.reduce, device))?;
         let received = Tensor::f_empty([length(others)], (kinds.reduce, device))?;
-        let kept = Tensor::f_empty([length(layout.shard())], (kinds.master, device))?;
+        let kept = home.room(layout.shard(), kinds.master, device)?;
         let mut views = Vec::with_capacity(members.len());
         for (member, place) in members.iter().zip(layout.places()) {
             let view = part(&whole, place.start, place.length)?;
@@ -72,8 +73,11 @@ impl Gradients {
             slices.push(part(&kept, slice.in_shard, slice.length)?);
         }
         let own = part(&whole, groups.rank() * layout.shard(), layout.shard())?;
-        for tensor in [&whole, &received, &kept] {
+        for tensor in [&whole, &received] {
             storage::release(tensor)?;
+        }
+        if !home.is_on_disk() {
+            storage::release(&kept)?;
         }
         Ok(Self {
             whole,
@@ -81,6 +85,7 @@ impl Gradients {
             own,
             received,
             shard: kept,
+            home: home.clone(),
             slices,
             divisors,
             wire,
@@ -260,9 +265,11 @@ impl Gradients {
     fn start_plain(&mut self, groups: &Groups, pool: &mut Pool) -> Result<Work> {
         let kind = self.whole.f_kind()?;
         pool.fill(&self.received, bytes(self.received.numel(), kind))?;
-        // What is kept needs no copy where nothing is added to it and nobody else's sum comes on top.
-        self.is_direct =
-            !self.is_valid && groups.replicate.is_none() && self.shard.f_kind()? == kind;
+        // What is kept needs no copy where nothing is added to it, nobody else's sum comes on top, and
+        // it stays where it is computed.
+        let is_here = self.home.is_at(self.whole.device(), &self.shard);
+        let is_alone = !self.is_valid && groups.replicate.is_none();
+        self.is_direct = is_here && is_alone && self.shard.f_kind()? == kind;
         if self.is_direct {
             self.make_room()?;
         }
@@ -336,12 +343,16 @@ impl Gradients {
             }
             match self.is_valid {
                 _ if is_direct => {}
-                true => drop(self.shard.f_add_(&self.own)?),
+                true => {
+                    let own = self.own.f_to_device(self.shard.device())?;
+                    drop(self.shard.f_add_(&own)?);
+                }
                 false => self.shard.f_copy_(&self.own)?,
             }
             Ok(())
         })?;
         self.is_valid = true;
+        self.home.forget(&self.shard)?;
         pool.drain(&self.whole)?;
         pool.drain(&self.received)
     }

@@ -14,6 +14,7 @@
 //! | `hooks` | the passes of one unit's module |
 //! | `whole`, `optimizer_state` | everything whole again, to be looked at, saved and loaded |
 //! | `pieces` | what a rank keeps, as boxes of parameters, for checkpoints that all ranks write |
+//! | `offload` | where shards are that do not stay on the device |
 //! | `norm` | the one norm of gradients that lie on many ranks |
 
 mod agreement;
@@ -27,6 +28,7 @@ mod hooks;
 mod layout;
 mod model;
 mod norm;
+mod offload;
 mod optimizer_state;
 mod order;
 mod pieces;
@@ -40,7 +42,8 @@ mod wire;
 
 pub use model::ShardedModel;
 pub(crate) use norm::total_norm;
+pub(crate) use offload::offload_optimizer;
 pub(crate) use optimizer_state::{slices_of_state, visit_whole_state, whole_state_of};
 pub(crate) use pieces::{Kept, Piece, pieces};
-pub(crate) use support::check_optimizer;
+pub(crate) use support::{check_optimizer, shards_alone};
 pub(crate) use units::innermost_units;

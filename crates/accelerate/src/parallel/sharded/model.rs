@@ -5,18 +5,25 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
     AfterForward, Cast, FloatType, InputCast, ParallelPlan, Precision, Quantised, Sharded as What,
+    Storage,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp, autograd, memory, storage};
+use accelerate_torch::{
+    Backend, GroupOptions, ProcessGroup, ReduceOp, Store, TcpStoreOptions, autograd, memory,
+    storage,
+};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
 use super::flat::{Flat, FlatOptions, Kinds, has_values};
 use super::groups::Groups;
 use super::hooks::{Casts, UnitHook};
+use super::layout::Layout;
+use super::offload::{Folders, Homes};
 use super::support;
 use super::unit::{Timing, Unit, divisors};
 use super::units::{UnitPlan, units};
@@ -67,8 +74,9 @@ impl ShardedModel {
     /// Every rank of the job calls this with the same model and plan.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a process by itself, or a plan that asks for what this version cannot
-    /// do; [`Error::Sharding`] for a class to wrap that the model does not have;
+    /// [`Error::Argument`] for a process by itself whose parameters are not on disk, or a plan that asks
+    /// for what this version cannot do; [`Error::Torch`] for a folder that cannot be written to or has
+    /// no room, and [`Error::OtherRankFailed`] on the other ranks then; [`Error::Sharding`] for a class to wrap that the model does not have;
     /// [`Error::NothingToTrain`], [`Error::ModelsDiffer`] and [`Error::OnMeta`].
     pub fn new(module: &dyn Module, state: &PartialState, plan: &ParallelPlan) -> Result<Rc<Self>> {
         if module.parameters().iter().all(|one| !one.requires_grad()) {
@@ -91,7 +99,7 @@ impl ShardedModel {
         state: &PartialState,
         plan: &ParallelPlan,
     ) -> Result<Rc<Self>> {
-        support::check(plan, state.device())?;
+        support::check(plan)?;
         let site = Site::Model(module.class_name());
         state.counted("prepare", site, |call| {
             Self::prepare(module, state, plan, call)
@@ -104,11 +112,7 @@ impl ShardedModel {
         plan: &ParallelPlan,
         call: Call,
     ) -> Result<Rc<Self>> {
-        let group = state.process_group().ok_or_else(|| Error::Argument {
-            operation: "sharding",
-            expected: "a job of several processes".to_owned(),
-            found: "a process by itself".to_owned(),
-        })?;
+        let group = &group(state, plan)?;
         require_values(module, "sharding")?;
         let wanted = units(module, plan)?;
         let device = state.device();
@@ -120,9 +124,12 @@ impl ShardedModel {
         let groups = Groups::new(group, plan.mesh, node_size(plan, group, state.device())?)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
-        bring_what_stays_whole(module, &wanted, device)?;
-        let mut made = Vec::with_capacity(wanted.len());
-        for unit in wanted {
+        // Where one rank finds no room on its disk, no other waits for it.
+        let laid_out = together(group, lay_out(wanted, plan, &groups, state))?;
+        let cut = laid_out.iter().flat_map(|unit| &unit.storages);
+        bring_what_stays_whole(module, cut.flat_map(|storage| &storage.members), device)?;
+        let mut made = Vec::with_capacity(laid_out.len());
+        for unit in laid_out {
             made.push(make_unit(unit, plan, &groups, device)?);
         }
         // What was whole will not come again.
@@ -223,6 +230,52 @@ impl fmt::Debug for ShardedModel {
     }
 }
 
+/// The ranks of the job; of a process by itself, whose parameters are on disk, that one.
+fn group(state: &PartialState, plan: &ParallelPlan) -> Result<ProcessGroup> {
+    if let Some(group) = state.process_group() {
+        return Ok(group.clone());
+    }
+    if !support::shards_alone(plan) {
+        return Err(Error::Argument {
+            operation: "sharding",
+            expected: "a job of several processes".to_owned(),
+            found: "a process by itself".to_owned(),
+        });
+    }
+    let store = Store::tcp(&TcpStoreOptions {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        server: true,
+        workers: None,
+        timeout: ALONE,
+    })?;
+    let backend = match state.device() {
+        Device::Cuda(_) => Backend::NcclAndGloo,
+        _ => Backend::Gloo,
+    };
+    Ok(ProcessGroup::new(
+        &store,
+        0,
+        1,
+        &GroupOptions::new(backend),
+    )?)
+}
+
+/// How long a process waits for itself.
+const ALONE: Duration = Duration::from_secs(60);
+
+/// An error of one rank is an error of all.
+///
+/// # Collective
+/// Every rank of the group calls this.
+fn together<T>(group: &ProcessGroup, own: Result<T>) -> Result<T> {
+    let fine = group.all_gather_bytes(&[u8::from(own.is_ok())])?;
+    match (own, fine.iter().position(|fine| fine.first() != Some(&1))) {
+        (Ok(_), Some(rank)) => Err(Error::OtherRankFailed { rank }),
+        (own, _) => own,
+    }
+}
+
 /// Checks that all ranks brought the same model.
 fn same_model(group: &ProcessGroup, module: &dyn Module, call: Call) -> Result<()> {
     let all: Vec<(String, Tensor)> = module
@@ -312,40 +365,110 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
     }
 }
 
-/// Parameters that can lie in one storage.
-type Alike = ((bool, Kind, Device), Vec<Tensor>);
+/// A unit whose storages have their homes.
+struct LaidOut {
+    name: String,
+    storages: Vec<Alike>,
+}
 
-/// Cuts one unit. Only now its parameters go to the device: the whole model may have no room there.
-fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Device) -> Result<Unit> {
-    let mut storages: Vec<Alike> = Vec::new();
-    for (_, tensor) in unit.parameters {
-        bring(&tensor, device)?;
-        let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
+/// Parameters that lie in one storage.
+struct Alike {
+    members: Vec<Tensor>,
+    kinds: Kinds,
+    options: FlatOptions,
+}
+
+/// Sorts the parameters of all units into storages, and makes the files of those that are on disk.
+///
+/// # Errors
+/// A folder that cannot be written to, or has no room.
+fn lay_out(
+    wanted: Vec<UnitPlan>,
+    plan: &ParallelPlan,
+    groups: &Groups,
+    state: &PartialState,
+) -> Result<Vec<LaidOut>> {
+    let device = state.device();
+    let mut folders = Folders::new(state.process_index());
+    let mut units = Vec::with_capacity(wanted.len());
+    for unit in wanted {
+        let mut storages = Vec::new();
+        for ((is_trained, loaded), members) in sorted(unit.parameters)? {
+            let kinds = kinds(&plan.precision, loaded, is_trained);
+            let lengths = members.iter().map(Tensor::numel);
+            let count = Layout::new(lengths, groups.shards()).shard();
+            let homes = Homes::open(plan, &mut folders, kinds, device, is_trained, count)?;
+            storages.push(Alike {
+                members,
+                kinds,
+                options: FlatOptions {
+                    divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
+                    keeps_memory: plan.sharded == What::OptimizerState,
+                    keeps_values: keeps_values(plan, device),
+                    weights: plan.weights,
+                    gradients: plan.reduction.gradients,
+                    has_second: matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
+                    homes,
+                },
+            });
+        }
+        units.push(LaidOut {
+            name: unit.name,
+            storages,
+        });
+    }
+    Ok(units)
+}
+
+/// Whether parameters stay whole until they change: not where they are elsewhere to save memory.
+fn keeps_values(plan: &ParallelPlan, device: Device) -> bool {
+    let stays = match plan.offload.parameters {
+        Storage::Device => true,
+        Storage::Cpu { .. } => device == Device::Cpu,
+        Storage::Disk { .. } => false,
+    };
+    stays && plan.sharded < What::Parameters
+}
+
+/// What parameters of one storage have in common: whether they are trained, and their type.
+type Key = (bool, Kind);
+
+fn sorted(parameters: Vec<(String, Tensor)>) -> Result<Vec<(Key, Vec<Tensor>)>> {
+    let mut storages: Vec<(Key, Vec<Tensor>)> = Vec::new();
+    for (_, tensor) in parameters {
+        let key = (tensor.requires_grad(), tensor.f_kind()?);
         match storages.iter_mut().find(|(other, _)| *other == key) {
             Some((_, members)) => members.push(tensor),
             None => storages.push((key, vec![tensor])),
         }
     }
-    let mut flats = Vec::with_capacity(storages.len());
-    for ((is_trained, loaded, _), members) in storages {
-        let kinds = kinds(&plan.precision, loaded, is_trained);
-        let options = FlatOptions {
-            divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
-            keeps_memory: plan.sharded == What::OptimizerState,
-            keeps_values: plan.sharded < What::Parameters,
-            weights: plan.weights,
-            gradients: plan.reduction.gradients,
-            has_second: matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
-        };
+    Ok(storages)
+}
+
+/// Cuts one unit. Only now its parameters go to the device: the whole model may have no room there.
+fn make_unit(unit: LaidOut, plan: &ParallelPlan, groups: &Groups, device: Device) -> Result<Unit> {
+    for member in unit.storages.iter().flat_map(|storage| &storage.members) {
+        bring(member, device)?;
+    }
+    let mut flats = Vec::with_capacity(unit.storages.len());
+    for storage in unit.storages {
+        let Alike {
+            members,
+            kinds,
+            options,
+        } = storage;
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
     Ok(Unit::new(unit.name, flats, plan.keep_up_to))
 }
 
 /// Lets buffers, and parameters that are in no unit, lie on the device.
-fn bring_what_stays_whole(module: &dyn Module, cut: &[UnitPlan], device: Device) -> Result<()> {
-    let cut = cut.iter().flat_map(|unit| &unit.parameters);
-    let cut: HashSet<usize> = cut.map(|(_, tensor)| storage::identity(tensor)).collect();
+fn bring_what_stays_whole<'t>(
+    module: &dyn Module,
+    cut: impl Iterator<Item = &'t Tensor>,
+    device: Device,
+) -> Result<()> {
+    let cut: HashSet<usize> = cut.map(storage::identity).collect();
     for parameter in module.parameters() {
         if !cut.contains(&parameter.identity()) {
             parameter.to_device(device)?;

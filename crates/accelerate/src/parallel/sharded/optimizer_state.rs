@@ -26,7 +26,7 @@ pub(crate) fn whole_state_of(
 ) -> Result<StateDict> {
     let state = optimizer.state_dict()?;
     let mut whole = HashMap::new();
-    visit_whole_state(models, optimizer, &state, |number, kind, tensor| {
+    visit_whole_state(models, optimizer, &state, keeps, |number, kind, tensor| {
         if keeps {
             whole.insert(format!("state.{number}.{kind}"), tensor);
         }
@@ -37,7 +37,7 @@ pub(crate) fn whole_state_of(
 
 /// Hands out whole what an optimizer keeps of each parameter, with the parameter's number and the
 /// kind. Memory is needed for one storage at a time; what `visit` keeps of a tensor keeps the whole
-/// storage.
+/// storage, which is on disk where anything of the model is and `keeps` says so.
 ///
 /// # Collective
 /// Every rank calls this, if any of the models is sharded. An error of `visit` leaves other ranks
@@ -46,13 +46,14 @@ pub(crate) fn visit_whole_state(
     models: &[Rc<ShardedModel>],
     optimizer: &dyn Optimizer,
     state: &StateDict,
+    keeps: bool,
     mut visit: impl FnMut(usize, &str, Tensor) -> Result<()>,
 ) -> Result<()> {
     let numbers = numbers(optimizer);
     models.iter().try_for_each(|model| {
         let site = Site::Model(model.class);
         model.state.counted("whole optimizer state", site, |_| {
-            gather(model, &numbers, state, &mut visit)
+            gather(model, &numbers, state, keeps, &mut visit)
         })
     })
 }
@@ -124,13 +125,15 @@ fn gather(
     model: &ShardedModel,
     numbers: &HashMap<usize, usize>,
     state: &StateDict,
+    keeps: bool,
     visit: &mut dyn FnMut(usize, &str, Tensor) -> Result<()>,
 ) -> Result<()> {
     let engine = model.engine.lock();
     for flat in engine.units.iter().flat_map(|unit| &unit.flats) {
         for (kind, entries) in by_kind(flat, numbers, state) {
             let shard = assembled(flat, &entries)?;
-            let gathered = flat.gathered(&shard, &model.engine.groups)?;
+            let group = &model.engine.groups.gather;
+            let gathered = flat.gathered(&shard, group, keeps)?;
             let views = flat.cut(&gathered)?;
             for entry in entries {
                 if let Some(view) = views.get(entry.member) {

@@ -28,6 +28,13 @@ impl Order {
         }
     }
 
+    /// The unit that the last pass used behind `unit`, if this one goes as that did.
+    pub(super) fn behind(&self, unit: usize) -> Option<usize> {
+        let place = self.known.iter().position(|&known| known == unit)?;
+        let next = self.known.get(place + 1).copied();
+        next.filter(|_| self.goes_on)
+    }
+
     /// The unit that the last pass used last, if the pass under way has come to it: the backward pass
     /// will begin with it.
     pub(super) fn last(&self) -> Option<usize> {
@@ -62,6 +69,17 @@ mod tests {
         let other = [Some(2), None, None];
         assert_eq!(pass(&mut order, &[0, 1, 2]), other);
         assert_eq!(pass(&mut order, &[0, 1, 2]), [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn what_comes_behind_a_unit_is_known_before_it_does() {
+        let mut order = Order::default();
+        pass(&mut order, &[0, 2, 1]);
+        order.begin();
+        let behind = |order: &Order| [0, 2, 1, 3].map(|unit| order.behind(unit));
+        assert_eq!(behind(&order), [Some(2), Some(1), None, None]);
+        order.step(1);
+        assert_eq!(behind(&order), [None; 4]);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use accelerate_plan::parallel::{ParallelPlan, Sharded, Storage};
 use accelerate_torch::meta;
-use tch::Device;
 
 use crate::optim::Optimizer;
 use crate::{Error, Result};
@@ -39,35 +38,23 @@ fn has_parameter_on_meta(optimizer: &dyn Optimizer) -> Result<bool> {
     Ok(false)
 }
 
+/// Whether a process by itself trains by a plan as ranks do, each with its shard: so do parameters that
+/// are on disk, which are in memory a unit at a time.
+pub(crate) fn shards_alone(plan: &ParallelPlan) -> bool {
+    let is_alone = plan.mesh.world_size().get() == 1;
+    let is_on_disk = matches!(plan.offload.parameters, Storage::Disk { .. });
+    is_alone && is_on_disk && plan.sharded > Sharded::Nothing
+}
+
 /// # Errors
-/// [`Error::Argument`] with everything that a plan asks for and cannot get.
-pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
-    let mut missing = Vec::new();
-    let mut refuse = |is_asked_for: bool, what: &str| {
-        if is_asked_for {
-            missing.push(what.to_owned());
-        }
-    };
-    refuse(plan.sharded == Sharded::Nothing, "no shards at all");
-    let offload = &plan.offload;
-    for (what, storage) in [
-        ("parameters", &offload.parameters),
-        ("gradients", &offload.gradients),
-        ("optimizer state", &offload.optimizer_state),
-    ] {
-        match storage {
-            Storage::Disk { .. } => refuse(true, &format!("{what} on disk")),
-            // Where the device is the CPU, everything is in its memory anyway.
-            Storage::Cpu { .. } => refuse(device != Device::Cpu, &format!("{what} on the CPU")),
-            Storage::Device => {}
-        }
-    }
-    if missing.is_empty() {
+/// [`Error::Argument`] for a plan that shards nothing.
+pub(super) fn check(plan: &ParallelPlan) -> Result<()> {
+    if plan.sharded > Sharded::Nothing {
         return Ok(());
     }
     Err(Error::Argument {
         operation: "sharding",
         expected: "a plan that this version can carry out".to_owned(),
-        found: format!("one that asks for {}", missing.join(", ")),
+        found: "one that asks for no shards at all".to_owned(),
     })
 }

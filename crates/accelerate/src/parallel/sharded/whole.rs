@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use accelerate_torch::{ProcessGroup, autograd, storage};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::engine::{Engine, ROOT, State};
-use super::flat::{Flat, length, part};
-use super::groups::Groups;
+use super::flat::{Flat, bytes, length, part};
 use super::model::ShardedModel;
 use crate::checkpoint::StateDict;
 use crate::collectives::Site;
@@ -86,15 +85,20 @@ impl ShardedModel {
 
     /// Hands out every parameter's whole value in the type in which it is kept, with the identity of
     /// its tensor. Memory is needed for one storage at a time; what `visit` keeps of a value keeps the
-    /// whole storage.
+    /// whole storage, which is on disk where anything of the model is and `keeps` says so.
     ///
     /// # Collective
     /// Every rank calls this. An error of `visit` leaves other ranks waiting: let it fail for nothing
     /// that is not the same on all.
-    pub(crate) fn visit_whole(&self, visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+    pub(crate) fn visit_whole(
+        &self,
+        keeps: bool,
+        visit: impl FnMut(usize, Tensor) -> Result<()>,
+    ) -> Result<()> {
         let site = Site::Model(self.class);
-        self.state
-            .counted("whole weights", site, |_| self.engine.visit_whole(visit))
+        self.state.counted("whole weights", site, |_| {
+            self.engine.visit_whole(keeps, visit)
+        })
     }
 
     /// This rank's place among those that hold one copy of the model, and how many these are.
@@ -143,12 +147,12 @@ impl ShardedModel {
                     )],
                 });
             }
-            let kind = if is_whole {
-                flat.kinds.compute
-            } else {
-                flat.kinds.master
+            // A whole one is where the unit computes.
+            let options = match is_whole {
+                true => (flat.kinds.compute, flat.device()),
+                false => (flat.kinds.master, parameter.device()),
             };
-            let mut gradient = Tensor::f_zeros(&shape[..], (kind, parameter.device()))?;
+            let mut gradient = Tensor::f_zeros(&shape[..], options)?;
             tch::no_grad(|| gradient.f_copy_(saved))?;
             autograd::set_grad(parameter, Some(&gradient))?;
             if let Some(gradients) = flat.gradients.as_mut().filter(|_| is_whole) {
@@ -275,7 +279,7 @@ impl Engine {
     /// Every parameter's whole value by the identity of its tensor, where it is kept.
     fn whole_values(&self, keeps: bool) -> Result<HashMap<usize, Tensor>> {
         let mut found = HashMap::new();
-        self.visit_whole(|parameter, whole| {
+        self.visit_whole(keeps, |parameter, whole| {
             if keeps {
                 found.insert(parameter, whole);
             }
@@ -286,10 +290,14 @@ impl Engine {
 
     /// Hands out every parameter's whole value, of one storage after another, with the identity of its
     /// tensor.
-    fn visit_whole(&self, mut visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+    fn visit_whole(
+        &self,
+        keeps: bool,
+        mut visit: impl FnMut(usize, Tensor) -> Result<()>,
+    ) -> Result<()> {
         let state = self.lock();
         for flat in state.units.iter().flat_map(|unit| &unit.flats) {
-            let whole = flat.gathered(&flat.shard, &self.groups)?;
+            let whole = flat.gathered(&flat.shard, &self.groups.gather, keeps)?;
             for (member, view) in flat.members.iter().zip(flat.cut(&whole)?) {
                 visit(storage::identity(&member.parameter), view)?;
             }
@@ -308,6 +316,7 @@ impl State {
         self.units.iter_mut().flat_map(|unit| &mut unit.flats)
     }
 
+    /// Drops everything that is whole.
     pub(super) fn release_all(&mut self) -> Result<()> {
         for unit in ROOT..self.units.len() {
             self.release(unit)?;
@@ -317,15 +326,35 @@ impl State {
 }
 
 impl Flat {
-    /// The shards of all ranks that are laid out as this one's, one behind the other.
+    /// The shards of all ranks that are laid out as this one's, one behind the other, where the unit
+    /// computes. What a rank `keeps` is on disk, if anything of the storage is.
     ///
     /// # Collective
-    /// The ranks that hold one copy call this.
-    pub(super) fn gathered(&self, shard: &Tensor, groups: &Groups) -> Result<Tensor> {
-        let whole = self.room(shard)?;
+    /// The ranks of `group`, which hold one copy, call this.
+    pub(super) fn gathered(
+        &self,
+        shard: &Tensor,
+        group: &ProcessGroup,
+        keeps: bool,
+    ) -> Result<Tensor> {
+        let kind = shard.f_kind()?;
+        let spill = self.homes.spill.as_ref();
+        let spill = spill.filter(|_| keeps && self.device() == Device::Cpu);
+        let whole = match spill {
+            Some(folder) => {
+                let bytes = bytes(self.layout.whole(), kind);
+                let file = folder.file("whole tensors to be saved", bytes)?;
+                file.tensor(0, kind, &[length(self.layout.whole())])?
+            }
+            None => Tensor::f_empty([length(self.layout.whole())], (kind, self.device()))?,
+        };
         if self.layout.whole() > 0 {
-            let work = groups.gather.exchange_all_gather_async(&whole, shard)?;
-            work.wait()?;
+            let own = shard.f_to_device(self.device())?;
+            group.exchange_all_gather_async(&whole, &own)?.wait()?;
+        }
+        self.homes.parameters.forget(shard)?;
+        if let Some(folder) = spill {
+            folder.write_back(&[whole.shallow_clone()])?;
         }
         Ok(whole)
     }
@@ -334,11 +363,6 @@ impl Flat {
     fn place_of(&self, wanted: usize) -> Option<usize> {
         let mut members = self.members.iter();
         members.position(|member| storage::identity(&member.parameter) == wanted)
-    }
-
-    fn room(&self, shard: &Tensor) -> Result<Tensor> {
-        let options = (shard.f_kind()?, shard.device());
-        Ok(Tensor::f_empty([length(self.layout.whole())], options)?)
     }
 
     /// The parameters in a whole that is laid out as this one's.
@@ -352,12 +376,7 @@ impl Flat {
     }
 
     fn summon(&mut self, group: &ProcessGroup) -> Result<()> {
-        let whole = self.room(&self.shard)?;
-        if self.layout.whole() > 0 {
-            group
-                .exchange_all_gather_async(&whole, &self.shard)?
-                .wait()?;
-        }
+        let whole = self.gathered(&self.shard, group, false)?;
         let views = self.cut(&whole)?;
         self.show(&views)?;
         self.summoned = Some(whole);
@@ -371,6 +390,7 @@ impl Flat {
         if keep_changes {
             let own = part(&whole, rank * self.layout.shard(), self.layout.shard())?;
             tch::no_grad(|| self.shard.f_copy_(&own))?;
+            self.homes.parameters.write_back(&self.shard)?;
         }
         if let Some(gradients) = &self.gradients {
             gradients.drop_foreign(&self.members)?;
