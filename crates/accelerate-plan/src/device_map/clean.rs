@@ -18,8 +18,8 @@ use super::{DeviceMap, Placement, shape::joined};
 /// ```
 ///
 /// # Source
-/// `clean_device_map`. Differs: names stay in the order of the model, where the original puts a
-/// shortened one last, and several in no certain order.
+/// `clean_device_map`. Differs: a module is where the first of its parts was, with all of them, where
+/// the original puts shortened names last, and several in no certain order.
 #[must_use]
 pub fn clean_device_map(map: &DeviceMap) -> DeviceMap {
     let mut root = Branch::default();

@@ -201,7 +201,7 @@ fn tied_parts_come_along() {
     let model = tied(model, "layer1.linear2.weight", "layer3.linear2.weight");
     assert_eq!(
         inferred(&model, &options("0=400,1=500")),
-        "layer1:0 layer3.linear2:0 layer2:1 layer3.linear1:1 layer3.batchnorm:1"
+        "layer1:0 layer3.linear2:0 layer3.linear1:1 layer3.batchnorm:1 layer2:1"
     );
     let model = tied(model, "layer1.linear2.weight", "layer2.linear2.weight");
     let map = infer_auto_device_map(&model, &options("0=400,1=500"))
