@@ -90,7 +90,7 @@ impl Request {
     }
 
     /// All parameters of this name.
-    pub(super) fn parameters<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn parameters<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let pairs = self.query.iter().filter(move |(key, _)| key == name);
         pairs.map(|(_, value)| value.as_str())
     }

@@ -107,7 +107,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> [f64; 2] {
     match high > low {
         true => [low, high],
         false => {
-            let room = (low.abs() / 10.0).max(0.5);
+            let room = if low == 0.0 { 1.0 } else { low.abs() / 10.0 };
             [low - room, high + room]
         }
     }

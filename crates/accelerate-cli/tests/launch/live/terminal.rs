@@ -25,6 +25,8 @@ fn a_run_is_shown_followed_and_left() {
     let mut run = going(&folder);
     let mut session = Session::start(&folder.path(""), ["watch"], &[]);
     session.wait_for("step 19 of 100");
+    // The last line comes last.
+    session.wait_for("q leave");
     let screen = session.contents();
     for text in [
         &format!("demo / {}  running", run.id()),
@@ -71,7 +73,7 @@ fn colours_can_be_left_out_and_signals_leave_the_terminal_clean() {
     let folder = Folder::new();
     let _run = going(&folder);
     let mut session = Session::start(&folder.path(""), ["watch", "runs"], &[("NO_COLOR", "1")]);
-    session.wait_for("STRAGGLER");
+    session.wait_for("q leave");
     assert!(!session.has_colours());
     session.signal(Signal::TERM);
     assert_eq!(session.end().0, Some(128 + 15));
