@@ -93,7 +93,9 @@ mod tests {
     use accelerate_plan::device_map::find_tied_parameters;
 
     use super::*;
-    use crate::nn::{BatchNorm1d, Factory, Linear, ModuleState, init_empty_weights};
+    use crate::nn::{
+        BatchNorm1d, BatchNormOptions, Factory, Linear, ModuleState, init_empty_weights,
+    };
 
     #[derive(Debug, Module)]
     struct Net {
@@ -108,7 +110,7 @@ mod tests {
         let linear1 = Linear::new(3, 4, &factory)?;
         Ok(Net {
             layers: vec![linear1.clone(), Linear::without_bias(4, 4, &factory)?],
-            batchnorm: BatchNorm1d::new(4, &factory)?,
+            batchnorm: BatchNorm1d::new(4, BatchNormOptions::default(), &factory)?,
             linear1,
             state: ModuleState::default(),
         })

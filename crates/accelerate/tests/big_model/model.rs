@@ -6,8 +6,8 @@ use std::path::Path;
 use accelerate::big_model::{DeviceMap, Placement};
 use accelerate::checkpoint::{SaveModelOptions, save_model};
 use accelerate::nn::{
-    BatchNorm1d, Buffer, Dropout, Embedding, Factory, Forward, LayerNorm, Linear, Module,
-    ModuleState, Parameter, init_empty_weights,
+    BatchNorm1d, BatchNormOptions, Buffer, Dropout, Embedding, Factory, Forward, LayerNorm, Linear,
+    Module, ModuleState, Parameter, init_empty_weights,
 };
 use accelerate::{Error, Result};
 use tch::{Kind, Tensor};
@@ -100,7 +100,7 @@ impl Net {
             wte,
             positions: Buffer::non_persistent(table(&[5, WIDTH], 0.3)?.f_to_kind(kind)?),
             h: vec![block()?, block()?, block()?],
-            statistics: BatchNorm1d::new(WIDTH, &factory)?,
+            statistics: BatchNorm1d::new(WIDTH, BatchNormOptions::default(), &factory)?,
             head,
             state: ModuleState::default(),
         };

@@ -327,7 +327,7 @@ fn an_optimizer_keeps_what_it_has_when_it_goes_to_disk() -> Result<()> {
     let step = |optimizer: &mut AdamW, parameters: &[Tensor], number: usize| -> Result<()> {
         for (place, parameter) in parameters.iter().enumerate() {
             // The second has none in some steps.
-            let gradient = match place == 1 && number % 2 == 0 {
+            let gradient = match place == 1 && number.is_multiple_of(2) {
                 true => None,
                 false => Some(parameter.f_detach()?.f_mul_scalar(number as f64)?),
             };

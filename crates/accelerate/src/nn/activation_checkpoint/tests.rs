@@ -96,7 +96,7 @@ fn checkpointed(model: &Rc<Model>, inputs: KeptInputs) -> Result<()> {
 
 #[test]
 fn losses_and_gradients_are_the_same() -> Result<()> {
-    let expected = trained(&model()?)?;
+    let expected = trained(&*model()?)?;
     for inputs in [KeptInputs::OnDevice, KeptInputs::InCpuMemory] {
         let model = model()?;
         checkpointed(&model, inputs)?;
@@ -115,7 +115,7 @@ fn autocast_is_the_same_in_the_second_pass() -> Result<()> {
         let _stays = model.add_hook(Rc::new(hook))?;
         Ok(model)
     };
-    let expected = trained(&with_autocast()?)?;
+    let expected = trained(&*with_autocast()?)?;
     let model = with_autocast()?;
     checkpointed(&model, KeptInputs::OnDevice)?;
     assert_eq!(trained(&model)?, expected);
@@ -138,7 +138,7 @@ fn frozen_parts_have_no_gradient() -> Result<()> {
 
 #[test]
 fn a_module_that_cannot_be_found_keeps_its_activations() -> Result<()> {
-    let expected = trained(&model()?)?;
+    let expected = trained(&*model()?)?;
     let shared = model()?;
     checkpointed(&shared, KeptInputs::OnDevice)?;
     let own = Rc::try_unwrap(shared).unwrap();
