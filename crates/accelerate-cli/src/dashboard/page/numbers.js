@@ -25,8 +25,10 @@ export function ticks(low, high, wanted) {
   const found = [];
   const first = Math.ceil(low / step);
   // More than twice as many as wanted come only of rounding errors.
-  for (let index = first; index * step <= high + step * 1e-9 && index <= first + 2 * wanted; index += 1) {
-    found.push(index * step);
+  for (let count = 0; count <= 2 * wanted; count += 1) {
+    const tick = (first + count) * step;
+    if (tick > high + step * 1e-9) break;
+    found.push(tick);
   }
   return found;
 }
