@@ -272,5 +272,5 @@ impl Content {
 fn whole(number: f64) -> Option<i64> {
     // Up to here every whole number is an `f64`.
     const LARGEST: f64 = 9_007_199_254_740_992.0;
-    (number >= 1.0 && number <= LARGEST && number.fract() == 0.0).then_some(number as i64)
+    ((1.0..=LARGEST).contains(&number) && number.fract() == 0.0).then_some(number as i64)
 }

@@ -23,8 +23,12 @@ export function ticks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   const found = [];
-  for (let index = Math.ceil(low / step); index * step <= high + step * 1e-9; index += 1) {
-    found.push(index * step);
+  const first = Math.ceil(low / step);
+  // More than twice as many as wanted come only of rounding errors.
+  for (let count = 0; count <= 2 * wanted; count += 1) {
+    const tick = (first + count) * step;
+    if (tick > high + step * 1e-9) break;
+    found.push(tick);
   }
   return found;
 }

@@ -66,9 +66,9 @@ function extentWithin(line, low, high) {
   return inside.length > 0 ? extent(inside) : [];
 }
 
-/** A range that is more than one point. */
+/** A range that is more than one point, and more than the rounding errors of one. */
 function opened(low, high, logarithmic) {
-  if (high > low) return [low, high];
+  if (high - low > Math.max(Math.abs(low), Math.abs(high)) * 1e-9) return [low, high];
   if (logarithmic) return [low / 2, high * 2];
   const room = Math.abs(low) / 10 || 1;
   return [low - room, high + room];

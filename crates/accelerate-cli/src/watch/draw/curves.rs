@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, area: Rect) -> usiz
     let all = shown.snapshot.latest.len();
     for (at, (curve, cell)) in shown.snapshot.curves.iter().zip(cells).enumerate() {
         let place = (all > room).then(|| format!(" {} of {all}", shown.first_curve + at + 1));
-        chart(frame, shown, curve, place.unwrap_or_default(), cell);
+        chart(frame, shown, curve, &place.unwrap_or_default(), cell);
     }
     room
 }
@@ -59,7 +59,7 @@ fn values(shown: &Shown<'_>) -> Vec<Line<'static>> {
         .collect()
 }
 
-fn chart(frame: &mut Frame<'_>, shown: &Shown<'_>, curve: &CurveView, place: String, area: Rect) {
+fn chart(frame: &mut Frame<'_>, shown: &Shown<'_>, curve: &CurveView, place: &str, area: Rect) {
     let last = curve.last.map_or_else(String::new, words::number);
     let name = plain_text::line(&curve.name);
     let block = shown.part(format!(" {name} {last}{place} "));

@@ -91,7 +91,7 @@ fn parity_a_browser_compares_runs_follows_zooms_and_exports() {
     eprintln!("pictures of the page lie in {}", pictures.display());
 
     exports(&mut browser, folder.path());
-    other_panels(&mut browser, &first_id, pictures);
+    other_panels(&mut browser, &first_id, &second.id(), pictures);
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }
 
@@ -121,7 +121,7 @@ fn exports(browser: &mut Browser, folder: &Path) {
     });
 }
 
-fn other_panels(browser: &mut Browser, failed: &str, pictures: &Path) {
+fn other_panels(browser: &mut Browser, failed: &str, going: &str, pictures: &Path) {
     browser.evaluate("document.getElementById('tab-curves').focus()");
     browser.press("ArrowRight");
     browser.wait_for("document.querySelectorAll('#settings tr.differs').length === 1");
@@ -132,8 +132,10 @@ fn other_panels(browser: &mut Browser, failed: &str, pictures: &Path) {
     );
     browser.press("ArrowRight");
     browser.wait_for("document.querySelectorAll('#ranks tbody tr').length === 2 || document.getElementById('no-ranks').textContent !== ''");
-    let choose = "(() => { const select = document.getElementById('ranks-run'); select.selectedIndex = 0; select.dispatchEvent(new Event('change')); })()";
-    browser.evaluate(choose);
+    let choose = format!(
+        "(() => {{ const select = document.getElementById('ranks-run'); select.value = '{going}'; select.dispatchEvent(new Event('change')); }})()"
+    );
+    browser.evaluate(&choose);
     browser.wait_for("document.querySelectorAll('#ranks tr.differs').length === 1");
     browser.picture(&pictures.join("dashboard-ranks.png"));
     browser.press("ArrowRight");

@@ -20,8 +20,9 @@ use crate::launcher::wait_until;
 fn entry<'a>(list: &'a Value, id: &str) -> &'a Value {
     let runs = list["runs"].as_array().unwrap();
     let mut runs = runs.iter();
-    runs.find(|run| run["id"] == id)
-        .unwrap_or_else(|| panic!("no {id} in {list}"))
+    let found = runs.find(|run| run["id"] == id);
+    assert!(found.is_some(), "no {id} in {list}");
+    found.unwrap()
 }
 
 #[test]

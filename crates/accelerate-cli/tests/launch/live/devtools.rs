@@ -111,7 +111,8 @@ impl Browser {
     /// Gives an order and waits for its answer.
     pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next += 1;
-        let mut order = json!({"id": self.next, "method": method, "params": parameters});
+        let mut order = json!({"id": self.next, "method": method});
+        order["params"] = parameters;
         let is_of_page = !method.starts_with("Target.") && !method.starts_with("Browser.");
         if !self.session.is_empty() && is_of_page {
             order["sessionId"] = json!(self.session);
@@ -164,13 +165,16 @@ impl Browser {
     pub(super) fn wait_for(&mut self, expression: &str) {
         let begin = Instant::now();
         while self.evaluate(expression) != true {
-            if begin.elapsed() > DEADLINE {
-                let page = self.evaluate("document.body.innerText");
-                panic!(
-                    "waited in vain for {expression}; {:?}\n{page}",
-                    self.complaints
-                );
-            }
+            let is_late = begin.elapsed() > DEADLINE;
+            let page = match is_late {
+                true => self.evaluate("document.body.innerText"),
+                false => Value::Null,
+            };
+            let complaints = &self.complaints;
+            assert!(
+                !is_late,
+                "waited in vain for {expression}; {complaints:?}\n{page}"
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }

@@ -37,10 +37,9 @@ impl Served {
             .trim()
             .strip_prefix("http://")
             .and_then(|rest| rest.strip_suffix('/'));
+        assert!(address.is_some(), "no address: {line}");
         Self {
-            address: address
-                .unwrap_or_else(|| panic!("no address: {line}"))
-                .to_owned(),
+            address: address.unwrap().to_owned(),
             child,
         }
     }
@@ -51,9 +50,9 @@ impl Served {
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text
-            .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("{text}"));
+        let parts = text.split_once("\r\n\r\n");
+        assert!(parts.is_some(), "no head: {text}");
+        let (head, body) = parts.unwrap();
         Answer {
             head: head.to_owned(),
             body: body.to_owned(),
