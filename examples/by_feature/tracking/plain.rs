@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             step += 1;
         }
         let scores = sentiment::evaluate(&model, &held_out)?;
-        println!("epoch {epoch}: loss {:.4}, {}", mean.get(), told(scores));
+        let scores = told(scores);
+        sentiment::print(format_args!("epoch {epoch}: loss {:.4}, {scores}", mean.get()));
     }
     Ok(())
 }

@@ -181,7 +181,7 @@ fn every_rank_tracks_and_the_main_process_does_it(
     if let Some(run) = run {
         assert_eq!(
             find_runs(folder)?,
-            [run.clone()],
+            std::slice::from_ref(&run),
             "one run, though begun twice"
         );
         let run = RunReader::open(run)?;
