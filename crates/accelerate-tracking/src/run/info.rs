@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use accelerate_formats::AtomicFile;
 use serde::{Deserialize, Serialize};
@@ -68,20 +68,20 @@ impl RunInfo {
 
     /// Writes it into `folder`, whole or not at all.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
-        write_json(folder.join(RUN_FILE), self)
+        write_json(&folder.join(RUN_FILE), self)
     }
 }
 
 /// Writes a small JSON file, whole or not at all.
-pub(super) fn write_json(path: PathBuf, content: &impl Serialize) -> Result<()> {
-    let mut file = AtomicFile::create(&path)?;
+pub(super) fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
     let text = serde_json::to_vec_pretty(content).map_err(|source| Error::Damaged {
-        path: path.clone(),
+        path: path.to_owned(),
         expected: "something that JSON can hold",
         source,
     })?;
     file.write_all(&text)
         .and_then(|()| file.write_all(b"\n"))
-        .map_err(|source| io_error("write", &path, source))?;
+        .map_err(|source| io_error("write", path, source))?;
     Ok(file.commit()?)
 }

@@ -208,7 +208,7 @@ impl RunWriter {
             t: self.elapsed(),
             message: message.map(str::to_owned),
         };
-        write_json(self.folder.join(FINISHED_FILE), &ending)
+        write_json(&self.folder.join(FINISHED_FILE), &ending)
     }
 }
 
