@@ -90,7 +90,7 @@ def dvclive(folder):
     return {
         "params": next(iter(params.values()))["data"],
         "metrics": next(iter(metrics.values()))["data"],
-        "plots": sorted(plots[""]["sources"]["data"]) if "" in plots else sorted(plots),
+        "plots": str(plots["workspace"]["definitions"]),
         "next_step": live.step,
     }
 
