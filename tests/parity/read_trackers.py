@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 
 
+def finite(value):
+    """The value, or its name where JSON has no word for it."""
+    return value if math.isfinite(value) else str(value)
+
+
 def tensorboard(folder):
     """Scalars, texts, pictures and histograms by TensorBoard's own loader, and the hyper-parameters."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -23,7 +28,7 @@ def tensorboard(folder):
         where = str(path.parent.relative_to(folder))
         for tag in tags["scalars"]:
             key = tag if where == "." else f"{where}:{tag}"
-            found["scalars"][key] = [[e.step, e.value] for e in events.Scalars(tag)]
+            found["scalars"][key] = [[e.step, finite(e.value)] for e in events.Scalars(tag)]
         for tag in tags["tensors"]:
             if tag.endswith("/text_summary"):
                 texts = [e.tensor_proto.string_val[0].decode() for e in events.Tensors(tag)]
@@ -72,6 +77,8 @@ def dvclive(folder):
 
     os.chdir(folder)
     subprocess.run(["git", "init", "--quiet"], check=True)
+    author = ["-c", "user.name=parity", "-c", "user.email=parity@localhost"]
+    subprocess.run(["git", *author, "commit", "--quiet", "--allow-empty", "-m", "first"], check=True)
     Repo.init(str(folder), no_scm=False)
     repo = Repo(str(folder))
     params = repo.params.show()[""]["data"]
@@ -83,7 +90,7 @@ def dvclive(folder):
     return {
         "params": next(iter(params.values()))["data"],
         "metrics": next(iter(metrics.values()))["data"],
-        "plots": sorted(plots[""]["sources"]["data"]) if "" in plots else sorted(plots),
+        "plots": str(plots["workspace"]["definitions"]),
         "next_step": live.step,
     }
 

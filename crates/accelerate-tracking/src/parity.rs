@@ -1,6 +1,7 @@
 //! What the trackers write, read by the tools that it is for.
 //!
 //! `cargo xtask parity` gives the Python that has them; without it these tests skip, saying so.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

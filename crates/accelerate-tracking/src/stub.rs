@@ -1,4 +1,5 @@
 //! A service that answers what a test says and keeps what it was asked.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -18,8 +18,8 @@ fn started(folder: &Path) -> Local {
     tracker
 }
 
-fn log(tracker: &mut Local, step: Option<i64>, values: Values) {
-    tracker.log(&values, step, &Values::new()).unwrap();
+fn log(tracker: &mut Local, step: Option<i64>, values: impl Into<Values>) {
+    tracker.log(&values.into(), step, &Values::new()).unwrap();
 }
 
 /// A run of so many lines: `loss` falls, with one peak.
@@ -111,7 +111,10 @@ fn what_was_written_is_read() {
         matches!(&status, RunStatus::Ended(ending) if ending.outcome == Outcome::Finished),
         "{status:?}"
     );
-    assert_eq!(find_runs(folder.path()).unwrap(), [path.clone()]);
+    assert_eq!(
+        find_runs(folder.path()).unwrap(),
+        std::slice::from_ref(&path)
+    );
     assert_eq!(find_runs(&path).unwrap(), [path]);
 }
 
