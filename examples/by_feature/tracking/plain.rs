@@ -37,7 +37,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
         let scores = sentiment::evaluate(&model, &held_out)?;
         let scores = told(scores);
-        sentiment::print(format_args!("epoch {epoch}: loss {:.4}, {scores}", mean.get()));
+        sentiment::print(format_args!(
+            "epoch {epoch}: loss {:.4}, {scores}",
+            mean.get()
+        ));
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ fn a_checkpoint_goes_with_its_hook() -> Result<()> {
     let state = shared.blocks[0].state().unwrap();
     assert!(state.remove_hook(hook));
     assert!(!is_any_checkpointed());
-    trained(&shared)?;
+    let _trained = trained(&shared)?;
     assert_eq!(shared.blocks[0].calls.get(), 1);
     Ok(())
 }

@@ -12,8 +12,8 @@ pub struct Together {
     pub(super) facts: PrepareFacts,
     pub(super) has_model: bool,
     /// Each optimizer and schedule; the facts have the last of them.
-    optimizers: Vec<GivenOptimizer>,
-    schedulers: Vec<GivenScheduler>,
+    pub(super) optimizers: Vec<GivenOptimizer>,
+    pub(super) schedulers: Vec<GivenScheduler>,
 }
 
 impl Together {
