@@ -31,6 +31,7 @@ mod schedule_free;
 mod sentiment;
 #[path = "../nlp/snippets.rs"]
 mod snippets;
+mod tracking;
 
 use std::process::ExitCode;
 
@@ -79,6 +80,8 @@ enum Feature {
     Logging(sentiment::Arguments),
     /// Which operations the steps consist of, and how long each takes.
     Profiler(profiler::Arguments),
+    /// Curves to look at while it trains, and afterwards.
+    Tracking(tracking::Arguments),
 }
 
 impl Feature {
@@ -123,6 +126,8 @@ impl Feature {
             (Logging(arguments), false) => logging::accelerated::run(arguments),
             (Profiler(arguments), true) => profiler::plain::run(arguments),
             (Profiler(arguments), false) => profiler::accelerated::run(arguments),
+            (Tracking(arguments), true) => tracking::plain::run(arguments),
+            (Tracking(arguments), false) => tracking::accelerated::run(arguments),
         }
     }
 }

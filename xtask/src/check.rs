@@ -6,11 +6,12 @@ use crate::unsafe_rule;
 use crate::workspace::{Member, Workspace};
 
 /// The crates that must build, start and be installed without libtorch.
-const WITHOUT_TORCH: [&str; 5] = [
+const WITHOUT_TORCH: [&str; 6] = [
     "accelerate-cli",
     "accelerate-formats",
     "accelerate-libtorch",
     "accelerate-plan",
+    "accelerate-tracking",
     "xtask",
 ];
 

@@ -12,7 +12,7 @@ use crate::step;
 use crate::workspace::Workspace;
 
 /// What the recorded numbers were made with.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("torch", TORCH_VERSION),
     // Headers that those of CUDA include, for `check-cuda`.
     ("nvidia-cuda-crt", "13.0.88"),
@@ -26,6 +26,11 @@ const PACKAGES: [(&str, &str); 10] = [
     // The names of their models, and numbers to compare ours with.
     ("torchvision", "0.28.0"),
     ("timm", "1.0.31"),
+    // Readers of what our trackers write.
+    ("tensorboard", "2.21.0"),
+    ("mlflow", "3.17.2"),
+    ("dvclive", "3.49.1"),
+    ("wandb", "0.31.0"),
 ];
 
 /// Prints the installed version of each package that is asked for.

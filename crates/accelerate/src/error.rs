@@ -10,6 +10,9 @@ pub enum Error {
     /// The launcher's variables, or a configuration, cannot be right.
     #[error(transparent)]
     Plan(#[from] accelerate_plan::Error),
+    /// A tracker cannot be chosen or started.
+    #[error(transparent)]
+    Tracking(#[from] accelerate_tracking::Error),
     /// Settings of sharding make no plan, or the plan does not fit the model.
     #[error("{}", with_hint(.0))]
     Sharding(Box<accelerate_plan::parallel::PlanError>),

@@ -24,6 +24,7 @@ pub mod random;
 mod recording;
 mod registry;
 pub mod state;
+pub mod tracking;
 pub mod tree;
 
 pub use accelerator::{Accelerator, AcceleratorBuilder, DataLoaderConfiguration, PreparedModel};

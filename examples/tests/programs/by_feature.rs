@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use accelerate::tracking::{Value, run as tracked};
+
 use crate::process::Done;
 use crate::workplace::{HELD_OUT, Workplace};
 
@@ -297,6 +299,40 @@ fn messages_come_once_or_from_each_process() {
         assert_eq!(from("epoch 1: loss"), each, "{done:#?}");
         assert_eq!(from("step 3: loss"), each, "{done:#?}");
     }
+}
+
+#[test]
+fn curves_come_from_the_main_process_alone() {
+    let place = Workplace::new();
+    let job = place.small_job();
+    let runs = place.output();
+    let mut flags: Vec<&str> = job.iter().map(String::as_str).collect();
+    flags.extend(["--log-with", "local,tensorboard", "--logging-dir"]);
+    flags.push(runs.to_str().unwrap());
+    let done = place.by_feature(2, "tracking", &flags).run();
+    done.assert_code(0);
+    done.assert_told(&["epoch 1: loss ", "accelerate watch "]);
+    let found = tracked::find_runs(&runs).unwrap();
+    assert_eq!(found.len(), 1, "one run for all processes: {found:?}");
+    let reader = tracked::RunReader::open(&found[0]).unwrap();
+    assert_eq!(reader.info().world_size, 2);
+    assert!(matches!(reader.info().settings.get("epochs"), Some(Value::Int(_))));
+    assert!(
+        reader
+            .series("train_loss")
+            .is_some_and(|series| series.count > 1)
+    );
+    assert!(matches!(
+        reader.status().unwrap(),
+        tracked::RunStatus::Ended(_)
+    ));
+    let event_files = std::fs::read_dir(runs.join("sentiment"))
+        .unwrap()
+        .filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().starts_with("events.out.tfevents.")
+        });
+    assert_eq!(event_files.count(), 1);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::profile::ProfileKwargs;
 use crate::recording::Recording;
 use crate::registry::Registry;
 use crate::state::{LeaveSignal, PartialState, StateOptions};
+use crate::tracking::{LogWith, Trackers};
 use crate::{Error, Result};
 
 /// How prepared loaders divide their batches.
@@ -80,6 +81,7 @@ pub struct AcceleratorBuilder {
     plan: Option<ParallelPlan>,
     deepspeed: Option<Box<DeepSpeedSettings>>,
     project: ProjectConfiguration,
+    log_with: Vec<LogWith>,
     leave_signals: Vec<LeaveSignal>,
     profile: ProfileKwargs,
 }
@@ -100,6 +102,7 @@ impl Default for AcceleratorBuilder {
             plan: None,
             deepspeed: None,
             project: ProjectConfiguration::default(),
+            log_with: Vec::new(),
             leave_signals: vec![LeaveSignal::Terminate],
             profile: ProfileKwargs::default(),
         }
@@ -271,6 +274,30 @@ impl AcceleratorBuilder {
         self
     }
 
+    /// Where trackers write files; the project's folder if not set.
+    #[must_use]
+    pub fn logging_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.project.logging_dir = Some(folder.into());
+        self
+    }
+
+    /// What to log with: trackers by name or [`LoggerType`](crate::tracking::LoggerType), `all` that are
+    /// available, trackers of the program's own, and any mix.
+    ///
+    /// ```
+    /// use accelerate::Accelerator;
+    /// use accelerate::tracking::{Local, LogWith, LoggerType};
+    ///
+    /// let builder = Accelerator::builder()
+    ///     .log_with([LogWith::from("wandb"), LoggerType::TensorBoard.into(), LogWith::own(Local::new())]);
+    /// # let _ = builder;
+    /// ```
+    #[must_use]
+    pub fn log_with<T: Into<LogWith>>(mut self, trackers: impl IntoIterator<Item = T>) -> Self {
+        self.log_with = trackers.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// On which signals the job leaves, once the program asks
     /// [`should_leave`](Accelerator::should_leave); SIGTERM if not changed.
     #[must_use]
@@ -285,7 +312,8 @@ impl AcceleratorBuilder {
     /// In a job of several processes the first one waits until all of them make it.
     ///
     /// # Errors
-    /// As [`PartialState::new`]; a precision that this device cannot do; two settings of
+    /// As [`PartialState::new`]; [`Error::Tracking`] for a tracker that nobody knows, or that needs a
+    /// folder and has none; a precision that this device cannot do; two settings of
     /// accumulation that contradict each other; [`Error::Sharding`] for settings of FSDP or DeepSpeed
     /// that make no plan.
     pub fn build(self) -> Result<Accelerator> {
@@ -312,6 +340,7 @@ impl AcceleratorBuilder {
             deepspeed.as_ref(),
         )?;
         memory::keep_for_next_step(state.device(), &environment)?;
+        let trackers = self.trackers()?;
         if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
             gradient_state.progress().record(recording);
         }
@@ -332,11 +361,21 @@ impl AcceleratorBuilder {
                 project: Project::new(self.project),
                 state_hooks: StateHooks::default(),
                 saves: BackgroundSaves::default(),
+                trackers,
                 trigger: Cell::default(),
                 leave_signals: self.leave_signals,
                 profile: self.profile,
             }),
         })
+    }
+
+    fn trackers(&self) -> Result<Trackers> {
+        let project = &self.project;
+        let logging_dir = project
+            .logging_dir
+            .as_ref()
+            .or(project.project_dir.as_ref());
+        Trackers::new(&self.log_with, logging_dir.cloned())
     }
 
     /// The plan that the program gave, or else the one that the launcher's variables ask for.

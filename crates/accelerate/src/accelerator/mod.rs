@@ -18,6 +18,7 @@ mod prepare;
 mod prepared_model;
 mod process;
 mod profile;
+mod tracking;
 mod triggers;
 
 use std::cell::Cell;
@@ -38,6 +39,7 @@ use crate::precision::Precision;
 use crate::profile::ProfileKwargs;
 use crate::registry::Registry;
 use crate::state::{DistributedType, LeaveSignal, PartialState};
+use crate::tracking::Trackers;
 use crate::{Error, Result};
 
 pub use builder::{AcceleratorBuilder, DataLoaderConfiguration};
@@ -105,6 +107,7 @@ struct Shared {
     project: Project,
     state_hooks: StateHooks,
     saves: BackgroundSaves,
+    trackers: Trackers,
     /// Whether this rank has set the trigger.
     trigger: Cell<bool>,
     /// On which signals the job leaves, once the program asks whether it should.

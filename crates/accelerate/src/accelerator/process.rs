@@ -94,8 +94,8 @@ impl Accelerator {
         self.state().split_between_processes(inputs, apply_padding)
     }
 
-    /// Ends the job in order: a save in the background is waited for, and ranks take leave of each
-    /// other, within ten seconds.
+    /// Ends the job in order: a save in the background is waited for, ranks take leave of each
+    /// other, within ten seconds, and trackers close their runs.
     ///
     /// A rank that is missing is named in a warning; that changes neither the result nor
     /// the exit code. Nothing may be sent between ranks after.
@@ -113,6 +113,8 @@ impl Accelerator {
     pub fn end_training(&self) -> Result<()> {
         let saved = self.shared.saves.report();
         let left = self.state().destroy_process_group().map(drop);
+        // Last, since other ranks would wait while a slow service gets the rest.
+        self.shared.trackers.finish();
         saved.and(left)
     }
 }

@@ -2,10 +2,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use accelerate::state::{Attendance, EachTensor, Share};
+use accelerate::tracking::run::{RunReader, find_runs};
+use accelerate::tracking::{
+    Colour, Image, LogWith, LoggerType, Table, Tracker, TrackerHandle, TrackingResult, Value,
+    Values, number,
+};
 use accelerate::{Accelerator, Error, PartialState, Result};
 use accelerate_testkit::{Rank, ranks, ranks_within};
 use accelerate_torch::ReduceOp;
@@ -83,7 +89,9 @@ fn everything_is_split_alike_and_padding_can_be_told_from_items() {
 #[test]
 fn work_for_one_rank_runs_there_and_everywhere_on_a_process_by_itself() {
     ranks(&[1, 2], |rank: Rank| -> Result<()> {
-        let accelerator = Accelerator::new()?;
+        let folder = tempfile::tempdir().unwrap();
+        let everywhere = TrackerHandle::new(Everywhere::default());
+        let accelerator = tracked(folder.path(), &everywhere)?;
         let (index, last) = (rank.index(), rank.world() - 1);
         assert_eq!(accelerator.on_main_process(|| 7), (index == 0).then_some(7));
         assert_eq!(
@@ -116,8 +124,103 @@ fn work_for_one_rank_runs_there_and_everywhere_on_a_process_by_itself() {
             accelerator.to_string(),
             format!("{state}\nMixed precision type: no\n")
         );
-        accelerator.end_training()
+        every_rank_tracks_and_the_main_process_does_it(&accelerator, folder.path(), &everywhere)
     });
+}
+
+/// An accelerator that logs with a tracker of the program's own and with two that write files.
+fn tracked(folder: &Path, own: &TrackerHandle) -> Result<Accelerator> {
+    let trackers = [
+        LogWith::Own(own.clone()),
+        "tensorboard".into(),
+        LoggerType::Local.into(),
+    ];
+    Accelerator::builder()
+        .logging_dir(folder)
+        .log_with(trackers)
+        .build()
+}
+
+/// The same calls on every rank do nothing off the main one, but for a tracker that is for all.
+fn every_rank_tracks_and_the_main_process_does_it(
+    accelerator: &Accelerator,
+    folder: &Path,
+    everywhere: &TrackerHandle,
+) -> Result<()> {
+    let is_main = accelerator.is_main_process();
+    assert_eq!(
+        accelerator.get_tracker("local").is_err(),
+        is_main,
+        "before the start"
+    );
+    let config = Values::new()
+        .with("api_key", "hidden")
+        .with("betas", vec![Value::from(0.9), Value::from(0.999)])
+        .with("model", Values::from([("layers", 2)]));
+    accelerator.init_trackers("project", Some(&config))?;
+    accelerator.init_trackers("project", Some(&config))?;
+    let loss = number(&Tensor::from(0.5))?;
+    accelerator.log([("loss", loss)], Some(3));
+    let local = accelerator.get_tracker("local")?;
+    assert_eq!(local.is_blank(), !is_main);
+    let image = Image::new(1, 1, Colour::Grey, vec![0])?;
+    let none = Values::new();
+    local.log_images(&[("dot".to_owned(), vec![image])], None, &none)?;
+    local.log_table("t", &Table::default(), None, &none)?;
+    assert_eq!(accelerator.get_tracker("absent").is_err(), is_main);
+    let run = accelerator.run_folder();
+    assert_eq!(run.is_some(), is_main);
+    // One that is for every rank has been told on every rank.
+    let told = everywhere.with_inner(|tracker: &mut Everywhere| tracker.steps.clone());
+    assert_eq!(told, Some(vec![Some(3)]));
+    accelerator.end_training()?;
+    accelerator.log([("loss", 1)], None);
+
+    let files = std::fs::read_dir(folder).unwrap().count();
+    assert_eq!(files, usize::from(is_main), "other ranks write nothing");
+    if let Some(run) = run {
+        assert_eq!(
+            find_runs(folder)?,
+            [run.clone()],
+            "one run, though begun twice"
+        );
+        let run = RunReader::open(run)?;
+        assert_eq!(
+            (run.lines(), run.latest("loss").map(|point| point.step)),
+            (1, Some(3))
+        );
+        let settings = &run.info().settings;
+        assert_eq!(settings.get("model.layers"), Some(&Value::Int(2)));
+        assert_eq!(settings.get("betas"), Some(&Value::from("[0.9,0.999]")));
+        assert_eq!(settings.get("api_key"), Some(&Value::from("[redacted]")));
+        assert_eq!(run.media()?.len(), 2);
+    }
+    Ok(())
+}
+
+/// A tracker of the program's own that is for every rank.
+#[derive(Debug, Default)]
+struct Everywhere {
+    steps: Vec<Option<i64>>,
+}
+
+impl Tracker for Everywhere {
+    fn name(&self) -> &'static str {
+        "everywhere"
+    }
+
+    fn main_process_only(&self) -> bool {
+        false
+    }
+
+    fn log(&mut self, _: &Values, step: Option<i64>, _: &Values) -> TrackingResult<()> {
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
 }
 
 #[test]
