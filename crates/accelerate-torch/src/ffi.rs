@@ -379,6 +379,7 @@ unsafe extern "C" {
         count: usize,
         retain_graph: bool,
         create_graph: bool,
+        behind_graph_ns: *mut i64,
     ) -> *mut Status;
 
     // group.cpp: stores

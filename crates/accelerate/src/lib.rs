@@ -15,6 +15,7 @@ mod gradient_state;
 pub mod launchers;
 pub mod logging;
 pub mod memory;
+pub mod metrics;
 pub mod nn;
 pub mod optim;
 pub mod parallel;

@@ -4,9 +4,11 @@ mod function;
 mod hook;
 
 use std::ptr;
+use std::time::Duration;
 
 use tch::Tensor;
 
+use crate::blocked;
 use crate::fused::same_length;
 use crate::status::{check, own, raw, raw_list, raw_or_null};
 use crate::{Result, ffi};
@@ -69,12 +71,36 @@ pub fn backward(
     gradients: Option<&[Tensor]>,
     options: BackwardOptions,
 ) -> Result<()> {
+    run_backward(tensors, gradients, options, None)
+}
+
+/// As [`backward`] through models whose gradients a [`Reducer`](crate::Reducer) averages, and counts
+/// how long it waited behind the graph for them: see [`time_blocked`](crate::time_blocked).
+///
+/// # Errors
+/// As [`backward`].
+pub fn backward_of_reducers(tensors: &[Tensor], options: BackwardOptions) -> Result<()> {
+    let mut nanoseconds = 0;
+    run_backward(tensors, None, options, Some(&mut nanoseconds))?;
+    blocked::add(Duration::from_nanos(
+        u64::try_from(nanoseconds).unwrap_or(0),
+    ));
+    Ok(())
+}
+
+fn run_backward(
+    tensors: &[Tensor],
+    gradients: Option<&[Tensor]>,
+    options: BackwardOptions,
+    behind_graph: Option<&mut i64>,
+) -> Result<()> {
     let operation = "backward";
     if let Some(gradients) = gradients {
         same_length(operation, tensors.len(), &[gradients.len()])?;
     }
     let given = gradients.map(raw_list);
-    // SAFETY: both lists are borrowed for the call and have `tensors.len()` entries.
+    // SAFETY: both lists are borrowed for the call and have `tensors.len()` entries; the number is
+    // none or may be written.
     unsafe {
         check(
             operation,
@@ -84,6 +110,7 @@ pub fn backward(
                 tensors.len(),
                 options.retain_graph,
                 options.create_graph,
+                behind_graph.map_or(ptr::null_mut(), ptr::from_mut),
             ),
         )
     }

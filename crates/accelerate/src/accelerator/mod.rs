@@ -18,6 +18,7 @@ mod prepare;
 mod prepared_model;
 mod process;
 mod profile;
+mod step_metrics;
 mod tracking;
 mod triggers;
 
@@ -33,6 +34,7 @@ use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
 use crate::collectives::Site;
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
+use crate::metrics::StepMetricsKwargs;
 use crate::optim::LearningRates;
 use crate::parallel::{self, DeepSpeed, DistributedDataParallelKwargs};
 use crate::precision::Precision;
@@ -113,6 +115,7 @@ struct Shared {
     /// On which signals the job leaves, once the program asks whether it should.
     leave_signals: Vec<LeaveSignal>,
     profile: ProfileKwargs,
+    step_metrics: StepMetricsKwargs,
 }
 
 impl Accelerator {
@@ -211,7 +214,9 @@ impl Accelerator {
         };
         let site = Site::Code(Location::caller());
         let models = self.shared.registry.strategies();
-        parallel::backward(self.state(), site, &models, &loss)
+        parallel::backward(self.state(), site, &models, &loss)?;
+        self.gradient_state().progress().steps().backward();
+        Ok(())
     }
 
     /// The plan by which models are spread over ranks, where there is one.

@@ -75,21 +75,22 @@ pub(crate) fn backward(
     models: &[Strategy],
     loss: &Tensor,
 ) -> Result<()> {
-    let run = || autograd::backward(&[loss.shallow_clone()], None, BackwardOptions::default());
+    let (losses, options) = ([loss.shallow_clone()], BackwardOptions::default());
     // All of them are asked: each forgets that it waited.
     let waited = models.iter().filter(|model| model.takes_part());
     let exchanges = waited.count() > 0;
     let Some(group) = state.process_group().filter(|_| exchanges) else {
-        return Ok(run()?);
+        return Ok(autograd::backward(&losses, None, options)?);
     };
     state.counted("backward", site, |call| {
         let is_sharded = models
             .iter()
             .any(|model| matches!(model, Strategy::Sharded(_)));
-        let ran = run().map_err(|error| match is_sharded {
-            true => cause(error),
-            false => error.into(),
-        });
+        let ran =
+            autograd::backward_of_reducers(&losses, options).map_err(|error| match is_sharded {
+                true => cause(error),
+                false => error.into(),
+            });
         let done = ran.and_then(|()| models.iter().try_for_each(Strategy::finish_backward));
         done.map_err(|error| {
             models.iter().for_each(Strategy::abandon_backward);
