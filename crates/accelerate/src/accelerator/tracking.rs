@@ -98,7 +98,7 @@ impl Accelerator {
         step: Option<i64>,
         log_kwargs: &Values,
     ) {
-        let mut values = values.into();
+        let mut values: Values = values.into();
         if self.shared.step_metrics.in_log {
             self.add_step_metrics(&mut values);
         }

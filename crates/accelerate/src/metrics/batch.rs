@@ -48,14 +48,15 @@ impl Found {
         let [rows, columns] = size[..] else {
             return Ok(());
         };
-        if !matches!(tensor.f_kind()?, Kind::Int64 | Kind::Int | Kind::Bool) {
+        let kind = tensor.f_kind()?;
+        if !matches!(kind, Kind::Int64 | Kind::Int | Kind::Bool) {
             return Ok(());
         }
         if self.masked.is_none() && path.passes(MASK) {
             if tensor.device() == Device::Cpu {
                 self.masked = Some(tensor.f_sum(Kind::Int64)?.f_int64_value(&[])? as f64);
             }
-        } else if self.tokens.is_none() && columns > 1 {
+        } else if self.tokens.is_none() && columns > 1 && kind != Kind::Bool {
             self.tokens = Some(rows as f64 * columns as f64);
         }
         Ok(())
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(amount(&Tensor::from(1.0)), (0.0, 0.0));
         assert_eq!(amount(&Tensor::ones([0, 3], cpu(Kind::Int64))), (0.0, 0.0));
         let mask = Tensor::from_slice(&[1i64, 1, 1, 1, 0, 0]).reshape([2, 3]);
-        let batch = BTreeMap::from([("input_ids".to_owned(), ids), (MASK.to_owned(), mask)]);
+        let batch = BTreeMap::from([("input_ids", ids), (MASK, mask)]);
         assert_eq!(amount(&batch), (2.0, 4.0));
     }
 }

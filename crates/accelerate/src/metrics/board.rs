@@ -13,7 +13,7 @@ use crate::collectives::{decode_note, encode_note};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sums over some steps of one rank.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
     steps: u32,
     split: TimeSplit,

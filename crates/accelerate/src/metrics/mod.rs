@@ -22,7 +22,7 @@ mod observer;
 mod recorder;
 
 pub use accelerate_tracking::run::{StepMetrics, TimeSplit};
-pub(crate) use clock::{DataWait, StepClock};
+pub(crate) use clock::StepClock;
 pub use kwargs::StepMetricsKwargs;
 pub use measured::StepReport;
 pub(crate) use recorder::{Recorder, RunPlace};

@@ -1,5 +1,6 @@
 //! Parameters in one storage, of which each rank keeps a shard.
 
+use accelerate_torch::profiler::ProfileRange;
 use accelerate_torch::{ProcessGroup, Work, storage};
 use tch::{Kind, Tensor};
 
@@ -129,6 +130,7 @@ impl Flat {
         if !matches!(self.presence, Presence::Sharded) || self.layout.whole() == 0 {
             return Ok(());
         }
+        let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
         tch::no_grad(|| self.own.f_copy_(&self.shard))?;
         let work = group.exchange_all_gather_async(&self.whole, &self.own)?;
@@ -140,6 +142,7 @@ impl Flat {
     pub(super) fn finish_gather(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.presence, Presence::Sharded) {
             Presence::Gathering(work) => {
+                let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
                 work.wait()?;
                 self.show_whole()?;
                 self.presence = Presence::Whole;
@@ -167,6 +170,7 @@ impl Flat {
     /// # Collective
     /// The ranks that hold one copy call this in one order for all storages.
     pub(super) fn start_reduction(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
+        let _range = ProfileRange::while_recording(|| "reduce gradients".to_owned())?;
         self.release(pool)?;
         match &mut self.gradients {
             Some(gradients) => gradients.start(&self.members, groups, pool),
