@@ -42,14 +42,14 @@ pub(crate) fn run(arguments: &Arguments, running: &Running) -> Result<(), BoxErr
     };
     let batches = loader::shuffled(training, arguments, collate.clone())?;
     let held_out = loader::in_order(held_out, arguments, collate)?;
+    let whole = batches.len();
+    let (model, batches, held_out) = accelerator.prepare((model, batches, held_out))?;
     // The prepared schedule moves once per rank at each update: it is as long as the unprepared loader,
-    // divided by the batches of an update.
+    // divided by the batches of an update. Where a config has the sizes of batches, these are known now.
     let accumulated = accelerator.gradient_accumulation_steps().get();
-    let total = batches.len().div_ceil(accumulated) as u64 * arguments.epochs;
+    let total = whole.div_ceil(accumulated) as u64 * arguments.epochs;
     let scheduler = stand_ins::scheduler(&accelerator, &*optimizer, running, total);
-
-    let (model, mut optimizer, batches, held_out, mut scheduler) =
-        accelerator.prepare((model, optimizer, batches, held_out, scheduler))?;
+    let (mut optimizer, mut scheduler) = accelerator.prepare((optimizer, scheduler))?;
     running.tell(&accelerator);
 
     if let Some(folder) = arguments

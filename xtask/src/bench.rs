@@ -1,5 +1,6 @@
 //! `cargo xtask bench-peers`: the same job by the original and by ours, in turns, as ratios.
 
+mod big_models;
 mod checkpoint;
 mod command_line;
 mod measurement;
@@ -48,7 +49,7 @@ const START_VARIABLE: &str = "ACCELERATE_BENCH_T0";
 
 /// What `bench-peers` can be told.
 #[derive(Debug, Clone, clap::Args)]
-#[command(group = clap::ArgGroup::new("subject").multiple(false).args(["command_line", "training_core", "models", "checkpoint", "merge_weights", "sharded"]))]
+#[command(group = clap::ArgGroup::new("subject").multiple(false).args(["command_line", "training_core", "models", "checkpoint", "merge_weights", "sharded", "big_models"]))]
 pub(crate) struct Options {
     /// How often each side runs [default: 3, 10 for the command line, 5 for the training core].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -71,6 +72,9 @@ pub(crate) struct Options {
     /// Measure training on two processes instead, in shards and whole.
     #[arg(long)]
     sharded: bool,
+    /// Measure a Llama of 3.1 GB instead: start, offload, prefetch, stages on two processes.
+    #[arg(long, alias = "big_models")]
+    big_models: bool,
     /// How large the model is that is trained in shards [default: small].
     #[arg(long, value_enum, requires = "sharded")]
     size: Option<sharded::Size>,
@@ -119,6 +123,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), Failur
         let rounds = options.rounds.unwrap_or(sharded::ROUNDS);
         let size = options.size.unwrap_or(sharded::Size::Small);
         (Table::Sharded, sharded::measure(workspace, rounds, size)?)
+    } else if options.big_models {
+        let rounds = options.rounds.unwrap_or(big_models::ROUNDS);
+        (Table::BigModels, big_models::measure(workspace, rounds)?)
     } else {
         (Table::Job, job(workspace, options)?)
     };

@@ -10,13 +10,17 @@
 )]
 
 mod bench;
+mod big_models;
 mod check;
 mod check_cuda;
 mod demo;
 mod failure;
+mod memory_limit;
 mod parity;
+mod private_memory;
 mod python;
 mod python_env;
+mod random_model;
 mod release;
 mod setup;
 mod step;
@@ -54,13 +58,18 @@ enum Task {
     Test,
     /// Set up, build, and train the sentiment example on 2 processes.
     Demo,
-    /// Record the fixtures again with Python and compare, then run the tests that mix in Python.
+    /// Record the fixtures again with Python and compare, then run the tests that mix in Python or
+    /// drive a browser.
     Parity,
     /// Run the same job with the original and with ours, in turns, and print the ratios.
     BenchPeers(bench::Options),
     /// Stop the examples in the middle, start them again, and compare with runs that never stopped;
     /// kill a saving process 200 times.
     VerifyResume,
+    /// Generate with models larger than the memory that they get, and compare.
+    BigModels(big_models::Options),
+    /// Write a model of made-up weights, as public checkpoints are.
+    RandomModel(random_model::Options),
     /// Compile and link everything, NCCL included, against a CUDA libtorch; needs no GPU.
     CheckCuda,
 }
@@ -85,6 +94,8 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Parity => parity::run(&workspace),
         Task::BenchPeers(options) => bench::run(&workspace, &options),
         Task::VerifyResume => verify_resume::run(&workspace),
+        Task::BigModels(options) => big_models::run(&workspace, &options),
+        Task::RandomModel(options) => random_model::run(&workspace, &options),
         Task::CheckCuda => check_cuda::run(&workspace),
     }
 }

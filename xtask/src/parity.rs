@@ -1,5 +1,6 @@
 //! `cargo xtask parity`: the recorded numbers against the original as it is installed, and the tests
-//! in which Rust and Python processes work together.
+//! in which Rust and Python processes work together, or that drive a browser (`chromium`, where it is
+//! installed).
 
 use std::process::Command;
 

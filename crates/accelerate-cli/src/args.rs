@@ -18,12 +18,14 @@ pub(crate) use settings_flags::SettingsFlags;
 
 use crate::{
     config_command::{ConfigArgs, to_fsdp2::ToFsdp2Args},
+    dashboard::DashboardArgs,
     environment_report::EnvArgs,
-    estimate::args::EstimateArgs,
+    estimate::{args::EstimateArgs, plan::args::PlanArgs},
     launch::streams::Streams,
     manual::{CompletionsArgs, ManArgs},
     self_test::TestArgs,
     verify_resume::VerifyResumeArgs,
+    watch::WatchArgs,
     weights::{convert::ConvertArgs, diff::DiffArgs, inspect::InspectArgs, merge::MergeArgs},
 };
 
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Estimate the memory that a model takes to load and to train
     EstimateMemory(Box<EstimateArgs>),
+    /// Tell which ways of running and training a model fit given devices
+    Plan(Box<PlanArgs>),
     /// Tell what a report about a fault should say about this machine
     Env(EnvArgs),
     /// Start a program on one or more processes, on this machine or on several
@@ -56,6 +60,10 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Compare two checkpoints tensor by tensor
     Diff(DiffArgs),
+    /// Show a run in the terminal: its curves, its ranks, what they wait for
+    Watch(WatchArgs),
+    /// Serve a page on this machine that shows and compares runs
+    Dashboard(DashboardArgs),
     /// Try out everything the library does between processes, stage by stage
     Test(TestArgs),
     /// Stop a program, start it again, and compare what it does with an uninterrupted run
@@ -143,6 +151,17 @@ pub(crate) struct OutputArgs {
     /// Write how the job ended as JSON into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+
+    /// Show the run on the terminal while the job goes on, as `accelerate watch` does; it is looked
+    /// for below this folder
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "."
+    )]
+    pub(crate) watch: Option<PathBuf>,
 
     /// Show only the output of these local ranks
     #[arg(

@@ -2,8 +2,8 @@
 //!
 //! [`source`] finds what the user named, offline first. A `config.json` becomes a [`skeleton`], a
 //! tree of modules without tensors; safetensors files are counted by their headers ([`stored`]).
-//! Arithmetic is in small pure modules: [`dtypes`], [`largest`], [`training`], [`size_text`] and
-//! [`table`]. [`answer`] puts it together, [`text`] shows it.
+//! Arithmetic is in small pure modules: [`dtypes`], [`largest`], [`training`], [`lora`], [`kv_cache`],
+//! [`mapping`] and [`table`]. [`answer`] puts it together, [`text`] shows it.
 //!
 //! # Source
 //! `accelerate estimate-memory`. Differs: no Python and no tensor library are started, weights on
@@ -16,9 +16,14 @@ mod configured;
 mod dtypes;
 pub(crate) mod error;
 mod hub;
+mod inference;
+mod kv_cache;
 mod largest;
+mod lora;
+mod mapping;
 mod module;
-pub(crate) mod size_text;
+pub(crate) mod plan;
+mod shape;
 mod skeleton;
 mod source;
 mod stored;
@@ -47,7 +52,7 @@ pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode> {
         let json = serde_json::to_string_pretty(&answer);
         json.map_err(|error| EstimateError::Output(error.into()))? + "\n"
     } else {
-        text::text(&answer)
+        text::text(&answer, args.inference.explain)
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever read the answer has seen enough.

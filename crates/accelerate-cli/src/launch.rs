@@ -16,6 +16,7 @@ mod explain;
 mod handling;
 pub(crate) mod hosts;
 mod job_report;
+mod job_view;
 pub(crate) mod keeper;
 mod keeper_news;
 mod log_files;

@@ -14,7 +14,7 @@ mod root;
 
 pub(crate) use cores::Cores;
 pub(crate) use cpu_list::CpuList;
-pub(crate) use devices::{Bf16, Devices, Kind};
+pub(crate) use devices::{Bf16, Devices, Kind, device_memory};
 #[cfg(test)]
 pub(crate) use devices::{Device, Visible};
 pub(crate) use memory::Memory;

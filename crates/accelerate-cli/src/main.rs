@@ -10,6 +10,7 @@ mod args;
 mod child;
 mod config_command;
 mod configuration;
+mod dashboard;
 mod dtype_sum;
 mod environment_report;
 mod error;
@@ -17,9 +18,12 @@ mod estimate;
 mod launch;
 mod machine;
 mod manual;
+mod plain_text;
 mod report;
+mod runs;
 mod self_test;
 mod verify_resume;
+mod watch;
 mod weights;
 
 use std::{env, error::Error as StdError, ffi::OsString, process::ExitCode};
@@ -42,6 +46,7 @@ fn run(command: Command) -> ExitCode {
     match command {
         Command::Config(args) => finish(config_command::run(&args), |error| error.exit_code()),
         Command::EstimateMemory(args) => finish(estimate::run(&args), |error| error.exit_code()),
+        Command::Plan(args) => finish(estimate::plan::run(&args), |error| error.exit_code()),
         Command::Env(args) => finish(environment_report::run(&args), |error| error.exit_code()),
         Command::Launch(args) => finish(launch::run(&args), |error| error.exit_code()),
         Command::MergeWeights(args) => {
@@ -53,6 +58,8 @@ fn run(command: Command) -> ExitCode {
         Command::Diff(args) => finish(weights::diff::run(&args), |_| {
             ExitCode::from(weights::diff::FAILED)
         }),
+        Command::Watch(args) => finish(watch::run(&args), |error| error.exit_code()),
+        Command::Dashboard(args) => finish(dashboard::run(&args), |error| error.exit_code()),
         Command::Test(args) => finish(self_test::run(&args), |error| error.exit_code()),
         Command::ToFsdp2(args) => finish(config_command::to_fsdp2::run(&args), |error| {
             error.exit_code()

@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     fmt::Write as _,
     io::{self, Write as _},
+    sync::{Mutex, PoisonError},
 };
 
 use accelerate_plan::Hint;
@@ -45,7 +46,36 @@ pub(crate) fn note(headline: &str, details: &[String]) {
     say(&text);
 }
 
+/// What waits while a view has the terminal that stderr leads to. There is one stderr.
+static HELD: Mutex<Option<String>> = Mutex::new(None);
+
 /// Writes text to stderr in one piece. Nobody is left to be told if that fails.
 pub(crate) fn say(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    match held.as_mut() {
+        Some(held) => held.push_str(text),
+        None => {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        }
+    }
+}
+
+/// From here on keeps what is said, until it is released.
+pub(crate) fn hold() {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.get_or_insert_default();
+}
+
+/// The last line that is kept, if something is.
+pub(crate) fn last_held() -> Option<String> {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.as_ref()?.lines().last().map(str::to_owned)
+}
+
+/// Says what was kept, and keeps no more.
+pub(crate) fn release() {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(text) = held {
+        say(&text);
+    }
 }

@@ -18,10 +18,10 @@ use std::{
 };
 
 use accelerate_formats::{ShardSize, source::TensorSource};
+use accelerate_plan::size_text::Size;
 use serde::Serialize;
 
 use self::error::{Result, WeightsError};
-use crate::estimate::size_text::Size;
 
 /// Prints data. Whoever closes the pipe has seen enough.
 fn print(text: &str) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Files as memory.
 //!
-//! This is the only module of the crate with unsafe code: one call, in [`MappedFile::open`].
+//! This is the only module of the crate with unsafe code: the call in [`MappedFile::open`], and the
+//! one in [`MappedBytes::forget`].
 //!
 //! A mapping shows the file as it is on disk at every moment, so it is only sound to read while
 //! nobody changes or shortens the file. What this crate does about it:
@@ -22,9 +23,14 @@ use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
+use memmap2::{Advice, Mmap};
 
 use crate::error::{Error, Result};
+
+/// No page is smaller.
+const PAGE: usize = 4096;
 
 /// A whole file, mapped into memory read-only.
 ///
@@ -79,6 +85,19 @@ fn map_read_only(file: &File) -> std::io::Result<Mmap> {
     // open it for writing, and our own writers replace files by renaming, which leaves the mapped
     // file as it was. Other programs are bound by the rule in the module docs.
     unsafe { Mmap::map(file) }
+}
+
+/// Takes the pages of a range out of this process's view, so that the system may drop them.
+#[cfg(target_os = "linux")]
+#[expect(
+    unsafe_code,
+    reason = "the system may answer a range with other bytes afterwards, which cannot be here"
+)]
+fn unmap_pages(map: &Mmap, range: &Range<usize>) -> std::io::Result<()> {
+    // SAFETY: what is unsafe about this advice is that changes which are only in memory are lost.
+    // The mapping is shared and read-only, so it has none: the next touch reads the same bytes from
+    // the file, which nobody changes (see the module docs).
+    unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) }
 }
 
 impl Deref for MappedFile {
@@ -153,6 +172,67 @@ impl MappedBytes {
         self.range.clone()
     }
 
+    /// Asks the system to begin to read these bytes from disk, and does not wait for them.
+    ///
+    /// Advice: where the system does not take it, the bytes come when they are touched.
+    pub fn will_need(&self) {
+        if !self.range.is_empty() {
+            let (start, length) = (self.range.start, self.range.len());
+            let _advice = self.file.map.advise_range(Advice::WillNeed, start, length);
+        }
+    }
+
+    /// Waits until these bytes are in memory, so that who touches them next need not.
+    pub fn populate(&self) {
+        if self.range.is_empty() || self.populated_at_once() {
+            return;
+        }
+        // A touch of every page does the same, one fault after another.
+        for page in self.chunks(PAGE) {
+            let _touched = std::hint::black_box(page.first().copied());
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn populated_at_once(&self) -> bool {
+        let (start, length) = (self.range.start, self.range.len());
+        let map = &self.file.map;
+        map.advise_range(Advice::PopulateRead, start, length)
+            .is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn populated_at_once(&self) -> bool {
+        false
+    }
+
+    /// Lets the system drop these bytes from memory at once, where it can; they come from disk again
+    /// when they are touched.
+    ///
+    /// For what is read in turn and is larger than memory: what is kept longest is then not what the
+    /// system has to throw out for it. Whole pages go; those at the ends stay, since neighbours have
+    /// a part in them.
+    pub fn forget(&self) {
+        #[cfg(target_os = "linux")]
+        self.drop_pages();
+    }
+
+    #[cfg(target_os = "linux")]
+    fn drop_pages(&self) {
+        use rustix::fs::Advice;
+        let Some(length) = std::num::NonZeroU64::new(self.range.len() as u64) else {
+            return;
+        };
+        if unmap_pages(&self.file.map, &self.range).is_err() {
+            return;
+        }
+        // Opened again rather than kept open: folders may have more files than a process may hold.
+        if let Ok(file) = File::open(&self.file.path) {
+            let start = self.range.start as u64;
+            let _advice = rustix::fs::fadvise(&file, start, Some(length), Advice::DontNeed);
+        }
+    }
+
     /// Whether the first byte lies at a multiple of `alignment` bytes in memory.
     ///
     /// Mappings begin at a page and files written by common tools keep every tensor aligned to
@@ -211,6 +291,20 @@ mod tests {
         drop(folder);
         let read = std::thread::spawn(move || bytes.to_vec()).join().unwrap();
         assert_eq!(read, b"234");
+    }
+
+    #[test]
+    fn advice_changes_no_byte() {
+        let content: Vec<u8> = (0..40_000u32).map(|value| (value % 251) as u8).collect();
+        let (_folder, file) = mapped(&content);
+        let part = MappedBytes::new(Arc::clone(&file), 5000..30_000).unwrap();
+        for bytes in [part, MappedBytes::new(file, 7..7).unwrap()] {
+            bytes.will_need();
+            bytes.populate();
+            assert_eq!(*bytes, content[bytes.range()]);
+            bytes.forget();
+            assert_eq!(*bytes, content[bytes.range()]);
+        }
     }
 
     #[test]

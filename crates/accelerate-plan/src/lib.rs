@@ -10,6 +10,8 @@
 //! - [`topology`]: which process this is among how many, and where they meet.
 //! - [`launch`]: how many processes a launcher starts, what they run and what each one is told.
 //! - [`parallel`]: what is sharded over which ranks, and how.
+//! - [`device_map`]: which part of a model that is larger than one device is where.
+//! - [`size_text`]: sizes as people write and read them.
 //!
 //! The launcher and the training library both use this crate, so what one writes is what the other
 //! reads.
@@ -18,6 +20,7 @@
 mod choice;
 pub mod cluster;
 pub mod config;
+pub mod device_map;
 pub mod env;
 mod error;
 mod exit_code;
@@ -26,6 +29,7 @@ pub mod launch;
 pub mod parallel;
 mod precision;
 pub mod settings;
+pub mod size_text;
 pub mod topology;
 
 pub use error::{Contradiction, Error, Result, Setting};

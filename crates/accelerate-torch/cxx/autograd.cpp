@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -65,6 +66,21 @@ std::vector<const Tensor*> borrow(const variable_list& tensors) {
   for (const auto& t : tensors) out.push_back(t.defined() ? &t : nullptr);
   return out;
 }
+
+// Keeps the whole backward pass on the calling thread, also of tensors on other devices.
+class OnCallingThread {
+ public:
+  explicit OnCallingThread(bool wanted) : before_(state().get_multithreading_enabled()) {
+    if (wanted) state().set_multithreading_enabled(false);
+  }
+  ~OnCallingThread() { state().set_multithreading_enabled(before_); }
+  OnCallingThread(const OnCallingThread&) = delete;
+  OnCallingThread& operator=(const OnCallingThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
 
 // libtorch allows data beside the saved tensors only as `IValue`.
 struct BackwardHolder : torch::CustomClassHolder {
@@ -183,14 +199,36 @@ Status* acc_context_needs_gradient(AutogradContext* context, size_t index, bool*
 bool acc_grad_enabled() { return at::GradMode::is_enabled(); }
 
 Status* acc_backward(const Tensor* const* tensors, const Tensor* const* gradients, size_t count, bool retain_graph,
-                     bool create_graph, int64_t* behind_graph_ns) {
+                     bool create_graph, bool on_calling_thread, int64_t* behind_graph_ns) {
   return guard([&] {
+    OnCallingThread thread(on_calling_thread);
     const auto roots = list(tensors, count);
     const auto end = behind_graph_ns == nullptr ? nullptr : end_of_graph(roots);
     torch::autograd::backward(roots, gradients == nullptr ? variable_list{} : list(gradients, count), retain_graph,
                               create_graph);
     if (behind_graph_ns != nullptr) *behind_graph_ns = nanoseconds_since(end->load());
   });
+}
+
+// The gradients of `inputs` as far as `outputs` depend on them, without adding any to a leaf: those that are
+// there are written through `push`, and which these are into `found`, one flag for each input.
+Status* acc_gradients(const Tensor* const* outputs, const Tensor* const* gradients, size_t count,
+                      const Tensor* const* inputs, size_t inputs_count, bool* found, void* target,
+                      void (*push)(void*, Tensor*)) {
+  return guard([&] {
+    const auto computed = torch::autograd::grad(list(outputs, count), list(inputs, inputs_count),
+                                                list(gradients, count), /*retain_graph=*/false,
+                                                /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t i = 0; i < computed.size(); ++i) {
+      found[i] = computed[i].defined();
+      if (found[i]) push(target, new Tensor(computed[i]));
+    }
+  });
+}
+
+// Whether somebody looks at the gradient of a tensor on its way.
+Status* acc_has_hooks(const Tensor* tensor, bool* out) {
+  return guard([&] { *out = !torch::autograd::impl::hooks(*tensor).empty(); });
 }
 
 }  // extern "C"

@@ -4,8 +4,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <typeinfo>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -29,6 +32,12 @@ void reallocate(const Tensor& tensor, size_t bytes) {
   TORCH_CHECK(allocator != nullptr, "the storage has no allocator");
   storage->set_data_ptr_noswap(allocator->allocate(bytes));
   storage->set_nbytes(bytes);
+}
+
+// Whether nothing but sizes, type, device and storage makes the tensor what it is.
+bool is_plain(const Tensor& tensor) {
+  const auto& impl = *tensor.unsafeGetTensorImpl();
+  return typeid(impl) == typeid(c10::TensorImpl) && tensor.layout() == at::kStrided;
 }
 
 struct Owner {
@@ -78,6 +87,44 @@ Status* acc_storage_swap(const Tensor* left, const Tensor* right) {
 
 Status* acc_set_data(const Tensor* parameter, const Tensor* view) {
   return guard([&] { parameter->set_data(*view); });
+}
+
+// As `set_data`, which refuses to go between the meta device and one with memory.
+Status* acc_replace_data(const Tensor* tensor, const Tensor* view) {
+  return guard([&] {
+    TORCH_CHECK(is_plain(*tensor) && is_plain(*view), "only plain dense tensors can change places");
+    TORCH_CHECK(!view->requires_grad(), "the values have a place in a graph of gradients");
+    if (auto* autograd = torch::autograd::impl::get_autograd_meta(*tensor)) {
+      TORCH_CHECK(autograd->grad_fn_ == nullptr && !autograd->is_view_,
+                  "the tensor is the result of an operation");
+      // What collects gradients was made for the old device and type.
+      std::lock_guard<std::mutex> lock(autograd->mutex_);
+      autograd->grad_accumulator_.reset();
+    }
+    tensor->unsafeGetTensorImpl()->shallow_copy_from(view->getIntrusivePtr());
+  });
+}
+
+Status* acc_storage_use_count(const Tensor* tensor, size_t* out) {
+  return guard([&] { *out = static_cast<size_t>(tensor->storage().use_count()); });
+}
+
+// A tensor with a storage of its own over a part of the bytes of another, which it keeps alive.
+Status* acc_part_of_bytes(const Tensor* base, size_t offset, int32_t kind, const int64_t* sizes,
+                          size_t dimensions, Tensor** out) {
+  return guard([&] {
+    TORCH_CHECK(base->device().is_cpu() && base->is_contiguous(), "the bytes are not in a row in CPU memory");
+    const auto type = static_cast<at::ScalarType>(kind);
+    size_t bytes = c10::elementSize(type);
+    for (size_t i = 0; i < dimensions; i++) bytes *= static_cast<size_t>(sizes[i]);
+    TORCH_CHECK(offset <= base->nbytes() && bytes <= base->nbytes() - offset, bytes, " bytes from ", offset,
+                " on are not within ", base->nbytes());
+    auto* data = static_cast<char*>(base->mutable_data_ptr()) + offset;
+    TORCH_CHECK(reinterpret_cast<size_t>(data) % c10::elementSize(type) == 0, "the bytes are not aligned for ", type);
+    *out = new Tensor(at::from_blob(
+        data, shape(sizes, dimensions), [keep = base->storage()](void*) mutable { keep = c10::Storage(); },
+        at::TensorOptions().dtype(type)));
+  });
 }
 
 Status* acc_from_owner(const void* data, void* owner, void (*drop)(void*), int32_t kind,
@@ -154,6 +201,55 @@ Status* acc_synchronize(int32_t type, int32_t index) {
     const auto device = device_of(type, index);
     if (device.is_cpu()) return;
     c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+  });
+}
+
+// What the driver says of a device's memory.
+Status* acc_accelerator_memory(int32_t type, int32_t index, uint64_t* free, uint64_t* total) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "this libtorch has no ", device.type(), " devices");
+    TORCH_CHECK(device.index() < c10::impl::getDeviceGuardImpl(device.type())->deviceCount(), "there is no ", device);
+    // An allocation, though empty, brings up what the device needs in this process.
+    at::empty({1}, at::TensorOptions().device(device));
+    const auto memory = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+    *free = memory.first;
+    *total = memory.second;
+  });
+}
+
+// A stream of the device, of which work does not wait for that of the default one.
+Status* acc_stream_from_pool(int32_t type, int32_t index, int64_t* id) {
+  return guard([&] {
+    const auto device = device_of(type, index);
+    TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "this libtorch has no ", device.type(), " devices");
+    *id = c10::impl::getDeviceGuardImpl(device.type())->getStreamFromGlobalPool(device).id();
+  });
+}
+
+// Makes a stream the current one of this thread.
+Status* acc_exchange_stream(int32_t type, int32_t index, int64_t id, int64_t* before) {
+  return guard([&] {
+    const c10::Stream stream(c10::Stream::UNSAFE, device_of(type, index), id);
+    *before = c10::impl::getDeviceGuardImpl(stream.device_type())->exchangeStream(stream).id();
+  });
+}
+
+// Waits until everything queued on a stream is done.
+Status* acc_synchronize_stream(int32_t type, int32_t index, int64_t id) {
+  return guard([&] {
+    const c10::Stream stream(c10::Stream::UNSAFE, device_of(type, index), id);
+    c10::impl::getDeviceGuardImpl(stream.device_type())->synchronizeStream(stream);
+  });
+}
+
+// The memory of the tensor is not given to others before what this thread's stream is at is done.
+Status* acc_used_by_current_stream(const Tensor* tensor) {
+  return guard([&] {
+    const auto device = tensor->device();
+    if (!c10::impl::hasDeviceGuardImpl(device.type()) || device.is_cpu() || device.is_meta()) return;
+    const auto* impl = c10::impl::getDeviceGuardImpl(device.type());
+    impl->recordDataPtrOnStream(tensor->storage().data_ptr(), impl->getStream(device));
   });
 }
 

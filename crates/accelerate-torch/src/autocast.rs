@@ -20,6 +20,17 @@ pub struct AutocastState {
     pub cache: bool,
 }
 
+impl AutocastState {
+    /// The same, with every weight cast anew at each use.
+    #[must_use]
+    pub fn without_cache(self) -> Self {
+        Self {
+            cache: false,
+            ..self
+        }
+    }
+}
+
 /// How autocast is set for the kind of `device` in this thread.
 ///
 /// # Errors
@@ -63,6 +74,21 @@ impl AutocastGuard {
     /// # Errors
     /// If libtorch has no autocast for that device.
     pub fn enter(device: Device, enabled: bool, kind: Kind, cache: bool) -> Result<Self> {
+        Self::set(
+            device,
+            AutocastState {
+                enabled,
+                kind: number(kind),
+                cache,
+            },
+        )
+    }
+
+    /// Sets autocast for the kind of `device` as [`state`] found it, also at another time.
+    ///
+    /// # Errors
+    /// If libtorch has no autocast for that device.
+    pub fn set(device: Device, wanted: AutocastState) -> Result<Self> {
         let (device_type, _) = raw_device(device)?;
         let mut before = ffi::AutocastState {
             enabled: false,
@@ -73,7 +99,13 @@ impl AutocastGuard {
         unsafe {
             check(
                 "enter autocast",
-                ffi::acc_autocast_enter(device_type, enabled, number(kind), cache, &mut before),
+                ffi::acc_autocast_enter(
+                    device_type,
+                    wanted.enabled,
+                    wanted.kind,
+                    wanted.cache,
+                    &mut before,
+                ),
             )?;
         }
         let before = AutocastState {
@@ -111,6 +143,19 @@ impl Drop for AutocastGuard {
 mod tests {
     use super::*;
     use tch::Tensor;
+
+    #[test]
+    fn what_was_set_is_set_again() -> Result<()> {
+        let x = Tensor::f_ones([2, 2], (Kind::Float, Device::Cpu))?;
+        let found = {
+            let _guard = AutocastGuard::enter(Device::Cpu, true, Kind::BFloat16, true)?;
+            state(Device::Cpu)?
+        };
+        let _again = AutocastGuard::set(Device::Cpu, found.without_cache())?;
+        assert_eq!(x.f_matmul(&x)?.kind(), Kind::BFloat16);
+        assert!(!state(Device::Cpu)?.cache);
+        Ok(())
+    }
 
     #[test]
     fn products_are_cast_inside_and_not_outside() -> Result<()> {

@@ -156,6 +156,16 @@ unsafe extern "C" {
     pub(crate) fn acc_storage_reallocate(tensor: *const CTensor, bytes: usize) -> *mut Status;
     pub(crate) fn acc_storage_swap(left: *const CTensor, right: *const CTensor) -> *mut Status;
     pub(crate) fn acc_set_data(parameter: *const CTensor, view: *const CTensor) -> *mut Status;
+    pub(crate) fn acc_replace_data(tensor: *const CTensor, view: *const CTensor) -> *mut Status;
+    pub(crate) fn acc_storage_use_count(tensor: *const CTensor, out: *mut usize) -> *mut Status;
+    pub(crate) fn acc_part_of_bytes(
+        base: *const CTensor,
+        offset: usize,
+        kind: i32,
+        sizes: *const i64,
+        dimensions: usize,
+        out: *mut *mut CTensor,
+    ) -> *mut Status;
     pub(crate) fn acc_from_owner(
         data: *const c_void,
         owner: *mut c_void,
@@ -194,6 +204,29 @@ unsafe extern "C" {
     pub(crate) fn acc_device_count(device_type: i32) -> i32;
     pub(crate) fn acc_set_current_device(device_type: i32, index: i32) -> *mut Status;
     pub(crate) fn acc_synchronize(device_type: i32, index: i32) -> *mut Status;
+    pub(crate) fn acc_accelerator_memory(
+        device_type: i32,
+        device_index: i32,
+        free: *mut u64,
+        total: *mut u64,
+    ) -> *mut Status;
+    pub(crate) fn acc_stream_from_pool(
+        device_type: i32,
+        device_index: i32,
+        id: *mut i64,
+    ) -> *mut Status;
+    pub(crate) fn acc_exchange_stream(
+        device_type: i32,
+        device_index: i32,
+        id: i64,
+        before: *mut i64,
+    ) -> *mut Status;
+    pub(crate) fn acc_synchronize_stream(
+        device_type: i32,
+        device_index: i32,
+        id: i64,
+    ) -> *mut Status;
+    pub(crate) fn acc_used_by_current_stream(tensor: *const CTensor) -> *mut Status;
     pub(crate) fn acc_keep_freed_memory(bytes: usize) -> bool;
     pub(crate) fn acc_give_back_freed_memory() -> bool;
 
@@ -379,8 +412,20 @@ unsafe extern "C" {
         count: usize,
         retain_graph: bool,
         create_graph: bool,
+        on_calling_thread: bool,
         behind_graph_ns: *mut i64,
     ) -> *mut Status;
+    pub(crate) fn acc_gradients(
+        outputs: *const *const CTensor,
+        gradients: *const *const CTensor,
+        count: usize,
+        inputs: *const *const CTensor,
+        inputs_count: usize,
+        found: *mut bool,
+        target: *mut c_void,
+        push: Push,
+    ) -> *mut Status;
+    pub(crate) fn acc_has_hooks(tensor: *const CTensor, out: *mut bool) -> *mut Status;
 
     // group.cpp: stores
     pub(crate) fn acc_store_tcp(

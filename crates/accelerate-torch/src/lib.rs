@@ -29,6 +29,7 @@ pub mod memory;
 pub mod meta;
 pub mod profiler;
 pub mod storage;
+pub mod stream;
 
 pub use blocked::{Blocked, time_blocked};
 pub use bucket::{GradBucket, assign_buckets};

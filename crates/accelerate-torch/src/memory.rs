@@ -1,8 +1,10 @@
 //! What the allocators do and hold.
 
-use crate::{Result, ffi};
+use tch::Device;
 
+use crate::device::raw_device;
 use crate::status::check;
+use crate::{Result, ffi};
 
 /// Keeps up to `bytes` bytes of freed memory in the process instead of giving it back.
 ///
@@ -57,6 +59,34 @@ pub fn cuda(device: i32) -> Result<CudaMemory> {
     })
 }
 
+/// Memory of an accelerator as its driver counts it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceleratorMemory {
+    /// That nobody uses.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+/// How much memory an accelerator has, and how much of it is free.
+///
+/// Asking touches the device, so that what every process that uses it needs there is not free.
+///
+/// # Errors
+/// If there is no such device, or its driver does not tell.
+pub fn accelerator(device: Device) -> Result<AcceleratorMemory> {
+    let (device_type, index) = raw_device(device)?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both numbers are written before they are read.
+    unsafe {
+        check(
+            "accelerator memory",
+            ffi::acc_accelerator_memory(device_type, index, &mut free, &mut total),
+        )?;
+    }
+    Ok(AcceleratorMemory { free, total })
+}
+
 /// Gives unused cached memory of all CUDA devices back to the driver; nothing without CUDA.
 ///
 /// # Errors
@@ -99,6 +129,7 @@ mod tests {
         if crate::has_nccl() {
             return;
         }
+        assert!(accelerator(Device::Cuda(0)).is_err());
         let error = cuda(0).unwrap_err().to_string();
         assert!(error.contains("without CUDA"), "{error}");
         empty_cuda_cache().unwrap();

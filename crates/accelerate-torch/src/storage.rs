@@ -111,6 +111,80 @@ pub fn alias(parameter: &Tensor, view: &Tensor) -> Result<()> {
     }
 }
 
+/// As [`alias`], also where one of the two is on the meta device and the other has memory: so the
+/// values of a parameter can go away and come back under all of its handles.
+///
+/// What autograd saved of the tensor before looks at the new values, or at none. `view` has no part
+/// in a graph of gradients.
+///
+/// # Errors
+/// If a tensor is not plain and dense, or is the result of an operation that records gradients.
+pub fn replace(tensor: &Tensor, view: &Tensor) -> Result<()> {
+    // SAFETY: both tensors are alive. libtorch refuses this between the meta device and others only
+    // because other classes of tensors could stand behind those; the shim checks that both are of
+    // the plain class, all of whose state is copied.
+    unsafe {
+        check(
+            "storage replacement",
+            ffi::acc_replace_data(raw(tensor), raw(view)),
+        )
+    }
+}
+
+/// How many tensors look at this memory, this one included.
+///
+/// Where the answer is 1, whoever holds the tensor may write into it unseen.
+///
+/// # Errors
+/// If the tensor has no storage.
+pub fn use_count(tensor: &Tensor) -> Result<usize> {
+    let mut out = 0;
+    // SAFETY: the tensor is alive and `out` is written before it is read.
+    unsafe {
+        check(
+            "storage users",
+            ffi::acc_storage_use_count(raw(tensor), &mut out),
+        )?
+    };
+    Ok(out)
+}
+
+/// A tensor over a part of the bytes of another, which stay alive with it; not a view of it, but a
+/// tensor with a storage of its own, as those have that are saved or sharded.
+///
+/// # Errors
+/// If `base` is not contiguous on the CPU, the part leaves it, or is not aligned for the kind.
+pub fn part_of_bytes(base: &Tensor, offset: usize, kind: Kind, shape: &[i64]) -> Result<Tensor> {
+    let elements = shape.iter().try_fold(1usize, |all, &n| {
+        usize::try_from(n).ok().and_then(|n| all.checked_mul(n))
+    });
+    let bytes = elements.and_then(|elements| elements.checked_mul(kind.elt_size_in_bytes()));
+    if bytes.is_none() {
+        return Err(Error::Argument {
+            operation: "tensor over a part",
+            expected: "a shape whose size in bytes is a number".to_owned(),
+            found: format!("{shape:?}"),
+        });
+    }
+    let mut out = ptr::null_mut();
+    // SAFETY: the base is alive and the sizes are valid for the call; the product was checked
+    // above, the range is checked in the shim, and the new tensor keeps the storage of the base.
+    unsafe {
+        check(
+            "tensor over a part",
+            ffi::acc_part_of_bytes(
+                raw(base),
+                offset,
+                number(kind),
+                shape.as_ptr(),
+                shape.len(),
+                &mut out,
+            ),
+        )?;
+        Ok(own(out))
+    }
+}
+
 /// A CPU tensor over bytes that somebody else owns, without a copy.
 ///
 /// The owner lives as long as the tensor and its views. Do not write into the tensor:
@@ -223,6 +297,58 @@ mod tests {
         assert_ne!(identity(&handle), identity(&flat));
         handle.f_sum(Kind::Float)?.f_backward()?;
         assert_eq!(Vec::<f32>::try_from(parameter.grad())?, [1.0, 1.0]);
+        Ok(())
+    }
+
+    #[test]
+    fn values_go_away_and_come_back_under_every_handle() -> Result<()> {
+        let parameter = Tensor::from_slice(&[1f32, 2.0]).set_requires_grad(true);
+        let handle = parameter.shallow_clone();
+        let values = parameter.f_detach()?;
+        replace(&parameter, &crate::meta::like(&values)?)?;
+        assert!(crate::meta::is_meta(&handle)?);
+        assert!(handle.requires_grad());
+        assert_eq!(handle.size(), [2]);
+        replace(&parameter, &values)?;
+        assert_eq!(storage_identity(&handle)?, storage_identity(&values)?);
+        handle.f_mul_scalar(3.0)?.f_sum(Kind::Float)?.f_backward()?;
+        assert_eq!(Vec::<f32>::try_from(parameter.grad())?, [3.0, 3.0]);
+        let product = handle.f_mul_scalar(2.0)?;
+        assert!(replace(&product, &values).is_err());
+        assert!(replace(&parameter, &product).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn users_of_memory_are_counted() -> Result<()> {
+        let tensor = Tensor::from_slice(&[1f32, 2.0]);
+        assert_eq!(use_count(&tensor)?, 1);
+        let view = tensor.f_narrow(0, 0, 1)?;
+        assert_eq!(use_count(&tensor)?, 2);
+        drop(view);
+        assert_eq!(use_count(&tensor)?, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_of_bytes_has_a_storage_of_its_own() -> Result<()> {
+        let bytes: Vec<u8> = [1f32, 2.0, 3.0]
+            .iter()
+            .flat_map(|v| v.to_ne_bytes())
+            .collect();
+        let base = Tensor::from_slice(&bytes);
+        let part = part_of_bytes(&base, 4, Kind::Float, &[2, 1])?;
+        assert_eq!(storage_bytes(&part)?, 8);
+        let _ = part.shallow_clone().f_fill_(7.0)?;
+        assert_eq!(
+            part_of_bytes(&base, 0, Kind::Float, &[3])?.double_value(&[2]),
+            7.0
+        );
+        drop(base);
+        assert_eq!(part.double_value(&[1, 0]), 7.0);
+        assert!(part_of_bytes(&part, 4, Kind::Float, &[2]).is_err());
+        assert!(part_of_bytes(&part, 2, Kind::Float, &[1]).is_err());
+        assert!(part_of_bytes(&part, 0, Kind::Float, &[-1]).is_err());
         Ok(())
     }
 

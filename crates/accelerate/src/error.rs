@@ -14,8 +14,104 @@ pub enum Error {
     #[error(transparent)]
     Tracking(#[from] accelerate_tracking::Error),
     /// Settings of sharding make no plan, or the plan does not fit the model.
-    #[error("{}", with_hint(.0))]
+    #[error("{}", with_hint(.0.as_ref()))]
     Sharding(Box<accelerate_plan::parallel::PlanError>),
+    /// There is no device map, or it does not fit the model.
+    #[error("{}", with_hint(.0.as_ref()))]
+    DeviceMap(Box<accelerate_plan::device_map::DeviceMapError>),
+    /// A device map names a place that is not there.
+    #[error("the device map puts weights on `{place}`, which is not there; {known}")]
+    NoSuchPlace {
+        /// The place.
+        place: String,
+        /// What is there, in words.
+        known: String,
+    },
+    /// A pretended accelerator would hold more than its limit.
+    #[error(
+        "`{what}` takes {bytes} bytes on `{place}`, which holds {held} of its limit of {limit} bytes; \
+         raise the limit, or put less there"
+    )]
+    PlaceFull {
+        /// The accelerator.
+        place: String,
+        /// The weight that does not fit.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// What is there already.
+        held: u64,
+        /// What may be there.
+        limit: u64,
+    },
+    /// Weights are to be on disk, and nothing says where.
+    #[error(
+        "{} {} to be on disk, but {why}; give a folder (`offload_folder`)",
+        shown(weights.iter().map(|name| format!("`{name}`"))),
+        if weights.len() == 1 { "is" } else { "are" }
+    )]
+    NoOffloadFolder {
+        /// The weights.
+        weights: Vec<String>,
+        /// Why they have no place on disk as it is.
+        why: &'static str,
+    },
+    /// A folder for weights has not enough room.
+    #[error(
+        "{weights} weights take {needed} bytes on disk, but `{}` has room for {free}; give another \
+         folder, or keep more in memory",
+        folder.display()
+    )]
+    OffloadSpace {
+        /// The folder.
+        folder: PathBuf,
+        /// How many weights were to be written.
+        weights: usize,
+        /// Their size.
+        needed: u64,
+        /// The free bytes of the file system.
+        free: u64,
+    },
+    /// Weights have no values, neither in the model nor elsewhere.
+    #[error(
+        "{} {} no values: the model has none (meta device), and {why}",
+        shown(weights.iter().map(|name| format!("`{name}`"))),
+        if weights.len() == 1 { "has" } else { "have" }
+    )]
+    NothingOffloaded {
+        /// The weights.
+        weights: Vec<String>,
+        /// Where else was looked.
+        why: String,
+    },
+    /// A model whose weights wait in several places was to be moved.
+    #[error(
+        "`{class}` cannot be moved as a whole: {} {} elsewhere until computed with; bring them back \
+         with `big_model::remove_hooks` first",
+        shown(offloaded.iter().map(|name| format!("`{name}`"))),
+        if offloaded.len() == 1 { "waits" } else { "wait" }
+    )]
+    MovesDispatched {
+        /// The class of the model.
+        class: &'static str,
+        /// The weights that wait elsewhere.
+        offloaded: Vec<String>,
+    },
+    /// A model that is spread over devices was to be trained with several processes.
+    #[error(
+        "`{class}` is spread over {} by its device map, and {processes} processes cannot train it \
+         together; give each process the whole model on its own device, shard it, or set \
+         `ACCELERATE_BYPASS_DEVICE_MAP` to `true`",
+        places.join(", ")
+    )]
+    TrainsDispatched {
+        /// The class of the model.
+        class: &'static str,
+        /// The places of its map.
+        places: Vec<String>,
+        /// How many processes there are.
+        processes: usize,
+    },
     /// A tensor operation failed.
     #[error("a tensor operation failed")]
     Tensor(#[from] tch::TchError),
@@ -199,6 +295,26 @@ pub enum Error {
     #[error("rank {rank} failed, so this rank stops as well; its own message says why")]
     OtherRankFailed {
         /// The rank that failed.
+        rank: usize,
+    },
+    /// A step of a model that runs as a pipeline failed.
+    #[error("step `{step}` of the pipeline failed on rank {rank}")]
+    PipelineStep {
+        /// The dotted name of the step.
+        step: String,
+        /// The rank that runs it.
+        rank: usize,
+        /// Why it failed.
+        #[source]
+        source: Box<Error>,
+    },
+    /// A pipeline that broke earlier was called again.
+    #[error(
+        "the pipeline does not run any more since rank {rank} failed, whose own message says why; \
+         prepare the model again on every rank"
+    )]
+    PipelineBroken {
+        /// The rank that failed first.
         rank: usize,
     },
     /// The job was asked to end, and its ranks do not agree where.
@@ -543,6 +659,12 @@ impl From<accelerate_plan::parallel::PlanError> for Error {
     }
 }
 
+impl From<accelerate_plan::device_map::DeviceMapError> for Error {
+    fn from(error: accelerate_plan::device_map::DeviceMapError) -> Self {
+        Self::DeviceMap(Box::new(error))
+    }
+}
+
 impl Error {
     /// An error of a data set or collation of your own.
     pub fn data(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -563,8 +685,7 @@ impl Error {
 }
 
 /// Why there is no plan, and what to do about it.
-fn with_hint(error: &accelerate_plan::parallel::PlanError) -> String {
-    use accelerate_plan::Hint as _;
+fn with_hint(error: &(impl accelerate_plan::Hint + std::fmt::Display)) -> String {
     match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),

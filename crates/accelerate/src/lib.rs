@@ -6,6 +6,7 @@ extern crate self as accelerate;
 
 pub mod accelerator;
 pub mod accumulation;
+pub mod big_model;
 pub mod checkpoint;
 pub mod collectives;
 pub mod data;

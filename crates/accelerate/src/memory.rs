@@ -1,11 +1,13 @@
 //! Memory: what fits, what is held, and how to give it back.
 
+mod available;
 mod out_of_memory;
 mod search;
 
 pub use accelerate_torch::memory::{
     CudaMemory, cuda as cuda_memory, empty_cuda_cache, keep_freed_memory,
 };
+pub use available::available_memory;
 pub use out_of_memory::is_out_of_memory;
 pub use search::{BatchSizeSearch, find_executable_batch_size};
 

@@ -1,4 +1,4 @@
-//! `clm` and `distributed_inference` on a small text.
+//! `clm`, `distributed_inference` and `pipelined_inference` on a small text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use crate::workplace::Workplace;
 
 pub(crate) const CLM: &str = env!("CARGO_BIN_EXE_clm");
 const INFERENCE: &str = env!("CARGO_BIN_EXE_distributed_inference");
+const PIPELINE: &str = env!("CARGO_BIN_EXE_pipelined_inference");
 
 /// A text in which something can be learnt: each sentence goes on as it began.
 fn text() -> String {
@@ -70,10 +71,15 @@ fn column(done: &Done, name: &str) -> Vec<f64> {
         .collect()
 }
 
-fn infer(place: &Workplace, processes: usize, model: &Path) -> String {
+fn infer(
+    place: &Workplace,
+    processes: usize,
+    model: &Path,
+    (executable, arguments): (&str, &[&str]),
+) -> String {
     let program = match processes {
-        1 => Program::new(INFERENCE, &place.path("logs")),
-        _ => place.launch(processes, &[]).args([INFERENCE]),
+        1 => Program::new(executable, &place.path("logs")),
+        _ => place.launch(processes, &[]).args([executable]),
     };
     let prompts = place.path("prompts.txt");
     fs::write(
@@ -84,7 +90,7 @@ fn infer(place: &Workplace, processes: usize, model: &Path) -> String {
     let done = program
         .args(["--model".as_ref(), model.as_os_str()])
         .args(["--prompts".as_ref(), prompts.as_os_str()])
-        .args(["--max-new-tokens", "6", "--batch-size", "2"])
+        .args(arguments)
         .run();
     done.assert_code(0);
     said(&done)
@@ -116,7 +122,11 @@ fn a_model_is_trained_and_continues_prompts_alike_on_one_process_and_two() {
             "tokenizer.json",
         ]
     );
-    let (one, two) = (infer(&place, 1, &model), infer(&place, 2, &model));
+    let job = (
+        INFERENCE,
+        &["--max-new-tokens", "6", "--batch-size", "2"][..],
+    );
+    let (one, two) = (infer(&place, 1, &model, job), infer(&place, 2, &model, job));
     let texts = |output: &str| {
         output
             .rsplit_once("continued 5 prompts")
@@ -134,6 +144,15 @@ fn a_model_is_trained_and_continues_prompts_alike_on_one_process_and_two() {
     ];
     let places: Vec<usize> = order.iter().map(|start| one.find(start).unwrap()).collect();
     assert!(places.is_sorted(), "{one}");
+
+    // The same model in stages, on rows that two ranks cannot share evenly.
+    let job = (PIPELINE, &["--rounds", "2"][..]);
+    let (one, two) = (infer(&place, 1, &model, job), infer(&place, 2, &model, job));
+    let next = |output: &str| output.split_once("\ncut ").unwrap().0.to_owned();
+    assert_eq!(next(&one), next(&two));
+    assert_eq!(next(&one).matches(" -> ").count(), 5, "{one}");
+    assert!(one.contains("cut nowhere; 10 rows on 1 processes"), "{one}");
+    assert!(two.contains("cut before transformer."), "{two}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::failure::Failure;
+use crate::private_memory::watch;
 use crate::python_env::PythonEnv;
 use crate::release;
 use crate::step::{self, step};
@@ -27,9 +27,6 @@ const BUILD: [&str; 2] = ["--bin", "accelerate"];
 
 /// Makes the checkpoint.
 const PEER_SCRIPT: &str = "tests/parity/weight_files.py";
-
-/// How often memory is looked at.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// How much plain copying reads and writes at a time.
 const BLOCK_BYTES: usize = 8 << 20;
@@ -131,8 +128,8 @@ impl Bench {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let start = Instant::now();
-        let child = command.spawn().map_err(|error| self.failed(error))?;
-        let private_bytes = watch(child)
+        let mut child = command.spawn().map_err(|error| self.failed(error))?;
+        let private_bytes = watch(&mut child)
             .map_err(|error| Failure::because(format!("`{}` failed", program.display()), error))?;
         Ok(Run {
             seconds: start.elapsed().as_secs_f64(),
@@ -182,32 +179,6 @@ impl Bench {
     fn remove(&self) -> Result<(), Failure> {
         fs::remove_dir_all(&self.folder).map_err(|error| self.failed(error))
     }
-}
-
-/// Waits for the end of a process, and tells how much memory of its own it was seen with.
-fn watch(mut child: Child) -> io::Result<f64> {
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak = 0.0f64;
-    loop {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        peak = peak.max(private_bytes(&text));
-        if let Some(ended) = child.try_wait()? {
-            return match ended.success() {
-                true => Ok(peak),
-                false => Err(io::Error::other(ended.to_string())),
-            };
-        }
-        thread::sleep(LOOK);
-    }
-}
-
-/// The anonymous memory in a `/proc/PID/status`.
-fn private_bytes(status: &str) -> f64 {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
 }
 
 fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
@@ -274,13 +245,6 @@ fn table(megabytes: u32, ours: &[Run], original: &[Run], copies: &[f64]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn private_memory_is_read_from_the_status() {
-        let text = "VmHWM:\t  900 kB\nRssAnon:\t     128 kB\nRssFile:\t  5 kB\n";
-        assert_eq!(private_bytes(text), 131_072.0);
-        assert_eq!(private_bytes(""), 0.0);
-    }
 
     #[test]
     fn the_table_has_goals_and_the_floor() {

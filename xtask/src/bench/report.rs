@@ -26,6 +26,8 @@ pub(super) enum Table {
     MergeWeights,
     /// Training in shards.
     Sharded,
+    /// Models larger than memory.
+    BigModels,
 }
 
 impl Table {
@@ -39,6 +41,7 @@ impl Table {
             Self::Checkpoint => "bench-peers --checkpoint",
             Self::MergeWeights => "bench-peers --merge-weights",
             Self::Sharded => "bench-peers --sharded",
+            Self::BigModels => "bench-peers --big-models",
         };
         (
             format!("<!-- {name}: begin -->"),

@@ -10,12 +10,14 @@ use super::{
     configured::{Configured, configured},
     dtypes::{Row, row},
     error::{EstimateError, Result},
+    inference::{Inference, inference},
     largest::{Largest, Layer},
+    lora::Lora,
     module::Name,
     skeleton::Skeleton,
     source::Model,
     stored::{Role, Stored, numbered_block},
-    training::{Inventory, Layout, Optimizer, Sharding, Trainable, Usage, usage},
+    training::{Inventory, Layout, Optimizer, Sharding, Usage, Weight, usage},
 };
 
 /// What no number here holds.
@@ -43,6 +45,7 @@ pub(crate) struct Answer {
     pub(crate) largest_layers: Vec<LayerName>,
     pub(crate) stored: Option<OnDisk>,
     pub(crate) training: Option<Training>,
+    pub(crate) inference: Option<Inference>,
     pub(crate) configured: Option<Configured>,
     pub(crate) notes: Vec<String>,
     pub(crate) not_counted: [&'static str; 4],
@@ -76,6 +79,8 @@ pub(crate) struct Training {
     pub(crate) trainable_parameters: u64,
     /// Buffers and quantised weights, whole on every process.
     pub(crate) fixed_bytes: u64,
+    /// The adapters that are trained; none where all weights are.
+    pub(crate) lora: Option<Lora>,
     pub(crate) plans: Vec<Usage>,
 }
 
@@ -84,8 +89,15 @@ pub(crate) struct Training {
 /// # Errors
 /// [`EstimateError::UnevenMachines`].
 pub(crate) fn answer(args: &EstimateArgs, model: Model) -> Result<Answer> {
-    let inventory = inventory(&model);
-    let training = training(args, &inventory)?;
+    let (inventory, lora) = args.lora.apply(inventory(&model), model.config.as_ref())?;
+    let training = training(args, &inventory, lora)?;
+    let inference = inference(
+        &args.inference,
+        &args.generation,
+        &args.dtypes,
+        &model,
+        &args.model_name,
+    )?;
     let optimizer = args.optimizer.unwrap_or(Optimizer::Adamw);
     let configured = configured(args, &inventory, optimizer)?;
     let mut notes = notes(args, &model);
@@ -117,6 +129,7 @@ pub(crate) fn answer(args: &EstimateArgs, model: Model) -> Result<Answer> {
         largest_layers: names(largest),
         stored: model.stored.as_ref().map(on_disk),
         training,
+        inference,
         configured,
         notes,
         not_counted: NOT_COUNTED,
@@ -163,7 +176,7 @@ fn names(largest: Largest) -> Vec<LayerName> {
 }
 
 /// What is trained of a model.
-fn inventory(model: &Model) -> Inventory {
+pub(crate) fn inventory(model: &Model) -> Inventory {
     match (&model.skeleton, &model.stored) {
         (Some(skeleton), _) => of_skeleton(skeleton),
         (None, Some(stored)) => of_stored(stored),
@@ -171,7 +184,11 @@ fn inventory(model: &Model) -> Inventory {
     }
 }
 
-fn training(args: &EstimateArgs, inventory: &Inventory) -> Result<Option<Training>> {
+fn training(
+    args: &EstimateArgs,
+    inventory: &Inventory,
+    lora: Option<Lora>,
+) -> Result<Option<Training>> {
     if !args.wants_plans() {
         return Ok(None);
     }
@@ -204,6 +221,7 @@ fn training(args: &EstimateArgs, inventory: &Inventory) -> Result<Option<Trainin
         optimizer,
         trainable_parameters: inventory.elements(),
         fixed_bytes: inventory.fixed_bytes,
+        lora,
         plans: plans.collect(),
     }))
 }
@@ -211,6 +229,7 @@ fn training(args: &EstimateArgs, inventory: &Inventory) -> Result<Option<Trainin
 /// Blocks are the outermost modules that may not be split. Tied weights exist once.
 fn of_skeleton(skeleton: &Skeleton) -> Inventory {
     fn collect(
+        name: &str,
         module: &super::module::Module,
         skeleton: &Skeleton,
         block: Option<usize>,
@@ -221,18 +240,23 @@ fn of_skeleton(skeleton: &Skeleton) -> Inventory {
         let block = if starts { Some(*blocks) } else { block };
         *blocks += usize::from(starts);
         let owned = module.parameters.iter().filter(|p| !p.shared);
-        inventory.trainable.extend(owned.map(|parameter| Trainable {
+        let below = |part: &str| match name {
+            "" => part.to_owned(),
+            _ => format!("{name}.{part}"),
+        };
+        inventory.trainable.extend(owned.map(|parameter| Weight {
+            name: below(parameter.name),
             shape: parameter.shape.clone(),
             block,
         }));
         let buffers = module.buffers.iter().map(|b| b.bytes());
         inventory.fixed_bytes = buffers.fold(inventory.fixed_bytes, u64::saturating_add);
-        for (_, child) in &module.children {
-            collect(child, skeleton, block, blocks, inventory);
+        for (name, child) in &module.children {
+            collect(&below(name), child, skeleton, block, blocks, inventory);
         }
     }
     let mut inventory = Inventory::default();
-    collect(&skeleton.root, skeleton, None, &mut 0, &mut inventory);
+    collect("", &skeleton.root, skeleton, None, &mut 0, &mut inventory);
     inventory
 }
 
@@ -248,7 +272,8 @@ fn of_stored(stored: &Stored) -> Inventory {
             let next = numbers.len();
             *numbers.entry(block).or_insert(next)
         });
-        inventory.trainable.push(Trainable {
+        inventory.trainable.push(Weight {
+            name: tensor.name.clone(),
             shape: tensor.shape.clone(),
             block,
         });

@@ -10,6 +10,8 @@ use clap::{
 
 use super::{
     dtypes::LoadDtype,
+    inference::{GenerationArgs, InferenceArgs},
+    lora::LoraArgs,
     skeleton::Architecture,
     source::{Library, Wanted},
     training::Optimizer,
@@ -77,6 +79,15 @@ pub(crate) struct EstimateArgs {
         help_heading = "Training"
     )]
     pub(crate) mixed_precision: Option<MixedPrecision>,
+
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
+
+    #[command(flatten)]
+    pub(crate) inference: InferenceArgs,
+
+    #[command(flatten)]
+    pub(crate) generation: GenerationArgs,
 }
 
 impl EstimateArgs {
@@ -87,6 +98,7 @@ impl EstimateArgs {
             || self.num_machines.is_some()
             || self.optimizer.is_some()
             || self.mixed_precision.is_some()
+            || self.lora.lora_rank.is_some()
     }
 
     pub(crate) fn wanted(&self) -> Wanted {
@@ -98,7 +110,7 @@ impl EstimateArgs {
     }
 }
 
-fn architecture(text: &str) -> Result<Architecture, String> {
+pub(crate) fn architecture(text: &str) -> Result<Architecture, String> {
     match text {
         "base" => Ok(Architecture::Base),
         "config" => Ok(Architecture::Config),
@@ -107,7 +119,7 @@ fn architecture(text: &str) -> Result<Architecture, String> {
     }
 }
 
-fn precision() -> impl TypedValueParser<Value = MixedPrecision> {
+pub(crate) fn precision() -> impl TypedValueParser<Value = MixedPrecision> {
     PossibleValuesParser::new(MixedPrecision::ALL.map(MixedPrecision::name))
         .try_map(|name| name.parse::<MixedPrecision>())
 }
@@ -131,6 +143,15 @@ Training (`--plans`) counts weights, gradients and optimizer in float32, and the
 needed to compute: in lower precision with `--mixed_precision`, gathered from other processes where
 weights are sharded (all that is in no repeated block, and two blocks).
 
+Adapters (`--lora_rank`) are trained in float32 beside frozen weights: for each module that is meant
+two weights of that rank. Frozen weights have no gradients and no optimizer state; in less than 16
+bits they are whole on every process.
+
+Inference: `--sequence_length` counts the cache of keys and values, in float32 beside weights of that
+type and in 16 bits beside others. `--max_memory` places blocks on devices in order: accelerators by
+their index (or `mps`), `cpu`, and what is left on disk; a cache is where its block is computed.
+Sizes have the units GB, MB, KB (powers of 1000) or GiB, MiB, KiB; a number alone are bytes.
+
 JSON (`--json`), sizes in bytes:
   model, path, class, parameters    what was counted; class and path may be null
   tied_bytes   what tied weights would take in float32 if they were not tied
@@ -140,7 +161,13 @@ JSON (`--json`), sizes in bytes:
                quantized, dtypes[] of dtype, tensors, elements, bytes
   training     null, or num_processes, num_machines, optimizer, trainable_parameters, fixed_bytes,
                plans[] of plan, mixed_precision, shards, weights_bytes, copies_bytes,
-               gradients_bytes, optimizer_bytes, per_process_bytes
+               gradients_bytes, optimizer_bytes, per_process_bytes;
+               lora: null, or rank, target_modules, adapted_modules, trainable_parameters,
+               frozen_parameters, base_dtype
+  inference    null, or cache (null, or layers, key_value_heads, head_dim, cross_attention,
+               batch_size, sequence_length), device_map, max_memory, dtypes[] of dtype,
+               weights_bytes, cache_bytes, total_bytes, map (null, or device_map, main_device,
+               places[], largest_offloaded, problem, warning, reasons[])
   configured   null, or config_file, plan[] (one line for each part), num_processes, num_machines,
                weights_bytes, copies_bytes, gradients_bytes, optimizer_bytes, per_process_bytes,
                device_bytes, cpu_bytes, disk_bytes

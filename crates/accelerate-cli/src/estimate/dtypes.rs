@@ -1,9 +1,8 @@
 //! The types in which a model can be loaded, and what the rows of the table hold.
 
+use accelerate_plan::{device_map::ElementType, size_text::Size};
 use clap::ValueEnum;
 use serde::Serialize;
-
-use super::size_text::Size;
 
 /// A type to load a model in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
@@ -27,6 +26,26 @@ impl LoadDtype {
             Self::Float8 => "float8",
             Self::Int8 => "int8",
             Self::Int4 => "int4",
+        }
+    }
+
+    /// The type as device maps know it.
+    pub(crate) const fn element(self) -> ElementType {
+        match self {
+            Self::Float32 => ElementType::Float32,
+            Self::Float16 => ElementType::Float16,
+            Self::Bfloat16 => ElementType::BFloat16,
+            Self::Float8 => ElementType::Float8,
+            Self::Int8 => ElementType::Int8,
+            Self::Int4 => ElementType::Int4,
+        }
+    }
+
+    /// Bytes of a number that is computed with: smaller types than of 16 bits are for storing.
+    pub(crate) const fn computed_bytes(self) -> u64 {
+        match self {
+            Self::Float32 => 4,
+            _ => 2,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use accelerate_plan::{Hint, config::ConfigError, parallel::PlanError};
+use accelerate_plan::{Hint, config::ConfigError, device_map::DeviceMapError, parallel::PlanError};
 
 pub(crate) type Result<T, E = EstimateError> = std::result::Result<T, E>;
 
@@ -129,6 +129,47 @@ pub(crate) enum EstimateError {
         num_machines: u64,
     },
 
+    #[error("models of type `{model_type}` (`{}`) keep no keys and values: they read all tokens at once", path.display())]
+    NoCache { path: PathBuf, model_type: String },
+
+    #[error(
+        "`{}` does not tell the size of the cache of keys and values: expected one of {}",
+        path.display(),
+        quoted(keys)
+    )]
+    CacheUnknown {
+        path: PathBuf,
+        keys: Vec<&'static str>,
+    },
+
+    #[error("`{model}` has no `config.json`, which tells the layers and heads of the cache")]
+    NoCacheConfig { model: String },
+
+    #[error("nothing tells which modules get an adapter{}", of_type(model_type.as_deref()))]
+    NoUsualTargets { model_type: Option<String> },
+
+    #[error("no weight of the model belongs to a module `{target}`")]
+    NoTargets {
+        target: String,
+        known: Vec<String>,
+        nearest: Option<String>,
+    },
+
+    #[error("cannot make a device map")]
+    DeviceMap(#[source] DeviceMapError),
+
+    #[error("how much memory the {count} {kind} devices of this machine have is not known")]
+    DeviceMemory { count: usize, kind: &'static str },
+
+    #[error("how much memory this machine has is not known")]
+    MachineMemory,
+
+    #[error("cannot read which devices are visible")]
+    Visible(#[source] accelerate_plan::Error),
+
+    #[error("no place with memory to compute in `{limits}`")]
+    NoDevice { limits: String },
+
     #[error("cannot use the config file")]
     File(#[source] ConfigError),
 
@@ -146,7 +187,7 @@ impl EstimateError {
     /// 1 for what the user can change, 2 for a wrong command line, 70 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::UnevenMachines { .. } => 2,
+            Self::UnevenMachines { .. } | Self::NoDevice { .. } => 2,
             Self::Output(_) => 70,
             _ => 1,
         })
@@ -183,6 +224,25 @@ impl Hint for EstimateError {
             Self::UnknownTimm { known, .. } => return Some(weights_or_known("models", known)),
             Self::UnknownClass { known, .. } => return Some(format!("one of {}", quoted(known))),
             Self::RemoteCode { trusted, .. } => return Some(no_remote_code(*trusted)),
+            Self::NoUsualTargets { .. } => {
+                "name them with `--lora_target_modules`, such as `q_proj,v_proj`"
+            }
+            Self::NoTargets { known, nearest, .. } => {
+                return Some(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None => {
+                        let known: Vec<_> = known.iter().map(String::as_str).collect();
+                        format!("there are {}", quoted(&known))
+                    }
+                });
+            }
+            Self::NoCacheConfig { .. } => "put the `config.json` of the model beside its weights",
+            Self::NoCache { .. } | Self::CacheUnknown { .. } => "leave out `--sequence_length`",
+            Self::DeviceMemory { .. } | Self::MachineMemory => {
+                "say it with `--max_memory`, such as `0=80GB,1=80GB,cpu=200GB`"
+            }
+            Self::NoDevice { .. } => "give an accelerator or `cpu` more than 0 bytes",
+            Self::DeviceMap(error) => return error.hint(),
             Self::File(error) => return error.hint(),
             Self::Plan(error) => return error.hint(),
             Self::UnevenMachines { .. } => {
@@ -192,6 +252,12 @@ impl Hint for EstimateError {
         };
         Some(text.to_owned())
     }
+}
+
+fn of_type(model_type: Option<&str>) -> String {
+    model_type.map_or(String::new(), |model_type| {
+        format!(" of models of type `{model_type}`")
+    })
 }
 
 fn how_to_fetch(name: &str, offline: bool) -> String {

@@ -42,6 +42,8 @@ pub(crate) struct Wanted {
 pub(crate) struct Model {
     pub(crate) skeleton: Option<Skeleton>,
     pub(crate) stored: Option<Stored>,
+    /// Its `config.json`, if it has one.
+    pub(crate) config: Option<Config>,
     /// The folder or file it was found in; none for a model known by its name.
     pub(crate) path: Option<PathBuf>,
     /// What is worth knowing about how it was found.
@@ -69,6 +71,7 @@ fn in_file(path: &Path, wanted: &Wanted) -> Result<Model> {
         return Ok(Model {
             skeleton: None,
             stored: Some(Stored::new(&weights)),
+            config: None,
             path: Some(path.to_owned()),
             notes: Vec::new(),
         });
@@ -81,6 +84,7 @@ fn in_file(path: &Path, wanted: &Wanted) -> Result<Model> {
     Ok(Model {
         skeleton: Some(skeleton.ok_or_else(|| unknown_model(&config, wanted))?),
         stored: None,
+        config: Some(config),
         path: Some(path.to_owned()),
         notes: Vec::new(),
     })
@@ -106,6 +110,7 @@ fn in_folder(folder: &Path, wanted: &Wanted) -> Result<Model> {
     Ok(Model {
         skeleton,
         stored,
+        config,
         path: Some(folder.to_owned()),
         notes,
     })
@@ -205,6 +210,7 @@ fn timm_by_name(name: &str, notes: Vec<String>) -> Result<Model> {
     Ok(Model {
         skeleton: Some(architecture.build(CHANNELS, IMAGENET_CLASSES)),
         stored: None,
+        config: None,
         path: None,
         notes,
     })

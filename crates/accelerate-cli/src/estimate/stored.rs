@@ -13,13 +13,13 @@
 use std::collections::{HashMap, HashSet};
 
 use accelerate_formats::{Dtype, Weights};
+use accelerate_plan::size_text::Size;
 
 use crate::dtype_sum::DtypeSum;
 
 use super::{
     dtypes::{LoadDtype, Row},
     largest::Largest,
-    size_text::Size,
 };
 
 /// The tensors of some files.

@@ -1,11 +1,10 @@
 //! The answer for a person: the table of the original first, then what it does not say.
 
-use accelerate_plan::MixedPrecision;
+use accelerate_plan::{MixedPrecision, size_text::Size};
 
 use super::{
     answer::{Answer, LayerName, OnDisk, Training},
     configured::Configured,
-    size_text::Size,
     table::{Table, TitleFit},
 };
 
@@ -13,13 +12,16 @@ use super::{
 const NAMED: usize = 2;
 
 /// The whole answer, with a line end.
-pub(crate) fn text(answer: &Answer) -> String {
+pub(crate) fn text(answer: &Answer, explain: bool) -> String {
     let mut parts = vec![memory(answer)];
     if let Some(stored) = answer.stored.as_ref().filter(|_| answer.class.is_some()) {
         parts.push(disk(answer, stored));
     }
     if let Some(training) = &answer.training {
         parts.push(plans(answer, training));
+    }
+    if let Some(inference) = &answer.inference {
+        parts.push(inference.text(explain));
     }
     if let Some(configured) = &answer.configured {
         parts.push(plan(configured));
@@ -106,8 +108,12 @@ fn plans(answer: &Answer, training: &Training) -> String {
         processes => format!("each of {processes} processes{machines}"),
     };
     let optimizer = training.optimizer.name();
+    let what = match &training.lora {
+        Some(lora) => format!("adapters of rank {} of ", lora.rank),
+        None => String::new(),
+    };
     let title = format!(
-        "Training `{}` on {processes} with {optimizer}",
+        "Training {what}`{}` on {processes} with {optimizer}",
         answer.model
     );
     let headers = [
@@ -179,6 +185,20 @@ fn remarks(answer: &Answer) -> String {
                 sums(stored)
             )),
         }
+    }
+    if let Some(lora) = answer
+        .training
+        .as_ref()
+        .and_then(|training| training.lora.as_ref())
+    {
+        lines.push(format!(
+            "Trained: adapters of {} at {}, {}; the other {} stay as they are, in {}.",
+            lora.target_modules.join(", "),
+            count(lora.adapted_modules as u64, "module", "modules"),
+            count(lora.trainable_parameters, "parameter", "parameters"),
+            lora.frozen_parameters,
+            lora.base_dtype
+        ));
     }
     if answer.training.is_some() {
         lines.push(

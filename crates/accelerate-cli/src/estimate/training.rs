@@ -37,47 +37,65 @@ const FULL: u64 = 4;
 /// What is trained, and what is only there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inventory {
-    pub(crate) trainable: Vec<Trainable>,
+    pub(crate) trainable: Vec<Weight>,
+    /// Weights that stay as they are, beside adapters that are trained.
+    pub(crate) frozen: Vec<Weight>,
+    /// The type of those, if that is not float32.
+    pub(crate) frozen_dtype: Option<FloatType>,
     /// Buffers and quantised weights.
     pub(crate) fixed_bytes: u64,
 }
 
-/// A tensor that is trained.
+/// A weight by its shape and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trainable {
+pub(crate) struct Weight {
+    /// Dotted name.
+    pub(crate) name: String,
     pub(crate) shape: Vec<u64>,
     /// The repeated block it belongs to, by number.
     pub(crate) block: Option<usize>,
 }
 
-impl Trainable {
-    fn elements(&self) -> u64 {
+impl Weight {
+    pub(crate) fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |all, &n| all.saturating_mul(n))
     }
 }
 
 impl Inventory {
     pub(crate) fn elements(&self) -> u64 {
-        let elements = self.trainable.iter().map(Trainable::elements);
+        let elements = self.trainable.iter().map(Weight::elements);
         elements.fold(0, u64::saturating_add)
     }
 
     /// The model in units: its repeated blocks, and the root with everything else. Where the root is
     /// the only unit it has it all.
     pub(crate) fn sizes(&self, optimizer: Optimizer, has_units: bool) -> ModelSizes {
-        let blocks = self.trainable.iter().filter_map(|t| t.block).max();
+        let all = self.trainable.iter().chain(&self.frozen);
+        let blocks = all.filter_map(|weight| weight.block).max();
         let mut units = vec![UnitSize::default(); blocks.map_or(0, |last| last + 1)];
         let mut root = UnitSize::default();
-        for tensor in &self.trainable {
-            let block = tensor.block.filter(|_| has_units);
+        let mut unit_of = |weight: &Weight, add: &dyn Fn(&mut UnitSize)| {
+            let block = weight.block.filter(|_| has_units);
             let unit = block.and_then(|block| units.get_mut(block));
-            let unit = unit.unwrap_or(&mut root);
-            unit.trainable = unit.trainable.saturating_add(tensor.elements());
+            add(unit.unwrap_or(&mut root));
+        };
+        for weight in &self.trainable {
+            let elements = weight.elements();
+            unit_of(weight, &|unit| {
+                unit.trainable = unit.trainable.saturating_add(elements)
+            });
+        }
+        for weight in &self.frozen {
+            let elements = weight.elements();
+            unit_of(weight, &|unit| {
+                unit.frozen = unit.frozen.saturating_add(elements)
+            });
         }
         ModelSizes {
             root,
             units,
-            loaded: FloatType::Float32,
+            loaded: self.frozen_dtype.unwrap_or(FloatType::Float32),
             fixed_bytes: self.fixed_bytes,
             optimizer_bytes: self.state_bytes(optimizer),
         }
@@ -201,7 +219,7 @@ impl Sharding {
     }
 
     /// Over how many processes one copy is spread.
-    fn degree(self, layout: Layout) -> u64 {
+    pub(crate) fn degree(self, layout: Layout) -> u64 {
         match self {
             Self::Ddp => 1,
             Self::HybridShard => layout.num_processes / layout.num_machines,
@@ -261,7 +279,11 @@ pub(crate) fn usage(
 }
 
 /// The plan for one copy of a model over `shards` ranks.
-fn compiled(plan: Sharding, shards: u64, mixed_precision: MixedPrecision) -> ParallelPlan {
+pub(crate) fn compiled(
+    plan: Sharding,
+    shards: u64,
+    mixed_precision: MixedPrecision,
+) -> ParallelPlan {
     let ranks = usize::try_from(shards).ok().and_then(NonZeroUsize::new);
     let mesh = Mesh::sharded(ranks.unwrap_or(NonZeroUsize::MIN));
     let mut compiled = ParallelPlan::new(
@@ -273,9 +295,10 @@ fn compiled(plan: Sharding, shards: u64, mixed_precision: MixedPrecision) -> Par
             Sharding::FullShard | Sharding::HybridShard => Sharded::Parameters,
         },
     );
+    // What is trained is float32, also where what is frozen was loaded in 16 bits.
+    compiled.precision.is_master_float32 = true;
     if mixed_precision != MixedPrecision::No {
         compiled.precision.parameters = Cast::To(FloatType::BFloat16);
-        compiled.precision.is_master_float32 = true;
     }
     compiled
 }
@@ -286,7 +309,8 @@ mod tests {
 
     /// 10 elements outside of blocks, blocks of 100, 80 and 60, and 8 bytes of buffers.
     fn inventory() -> Inventory {
-        let tensor = |shape: &[u64], block| Trainable {
+        let tensor = |shape: &[u64], block| Weight {
+            name: String::new(),
             shape: shape.to_vec(),
             block,
         };
@@ -299,6 +323,7 @@ mod tests {
                 tensor(&[30], Some(2)),
             ],
             fixed_bytes: 8,
+            ..Inventory::default()
         }
     }
 
@@ -370,11 +395,12 @@ mod tests {
     #[test]
     fn without_blocks_everything_is_gathered_at_once() {
         let inventory = Inventory {
-            trainable: vec![Trainable {
+            trainable: vec![Weight {
+                name: String::new(),
                 shape: vec![100],
                 block: None,
             }],
-            fixed_bytes: 0,
+            ..Inventory::default()
         };
         let plan = Sharding::FullShard;
         let usage = usage(&inventory, plan, EIGHT, Optimizer::Sgd, MixedPrecision::No);

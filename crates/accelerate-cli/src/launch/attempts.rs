@@ -9,6 +9,7 @@ use super::{
     events::{Outside, Stop, StopRequest},
     handling::Handling,
     job_report,
+    job_view::JobView,
     port::Reservation,
     start::Attempt,
     supervisor::Supervisor,
@@ -112,6 +113,7 @@ pub(crate) fn run(
         job_report::check(path)?;
     }
     let supervisor = Supervisor::new(handling)?;
+    let view = JobView::start(handling, &supervisor.console);
     if let (true, Some(placement)) = (handling.debug, &handling.placement) {
         report::note("where the ranks run:", &placement.lines());
     }
@@ -131,6 +133,8 @@ pub(crate) fn run(
             )
         },
     )?;
+    // Gives the terminal back, and what was to stand on it.
+    drop(view);
     if let Some(last) = history.last().filter(|_| !handling.quiet) {
         verdict::tell(last, program, handling.debug);
     }

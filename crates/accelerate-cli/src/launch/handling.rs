@@ -28,6 +28,8 @@ pub(crate) struct Handling {
     pub(crate) run_id: String,
     /// File for a report that programs can read.
     pub(crate) report: Option<PathBuf>,
+    /// Folder below which the run is looked for that is shown while the job goes on.
+    pub(crate) watch: Option<PathBuf>,
     /// On which CPUs each rank runs; `None` leaves it to the system.
     pub(crate) placement: Option<Placement>,
     /// Whether nothing is said while processes end.
@@ -48,6 +50,7 @@ impl Default for Handling {
             tee: None,
             run_id: RUN_ID.to_owned(),
             report: None,
+            watch: None,
             placement: None,
             quiet: false,
             debug: false,

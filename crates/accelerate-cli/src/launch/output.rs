@@ -1,6 +1,7 @@
 //! The output of several processes on one terminal: whole lines, each stream where it belongs.
 
 mod console;
+mod held;
 mod lines;
 mod tail;
 mod terminal;

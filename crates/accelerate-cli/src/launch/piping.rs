@@ -114,7 +114,9 @@ impl Piping<'_> {
     /// The first rank gets a terminal for its stderr where a person would see progress bars.
     fn terminal_for_bars(&self, command: &mut Command, local_rank: usize) -> OurEnd {
         let is_seen = local_rank == 0 && self.is_shown(local_rank);
-        if !is_seen || !self.console.is_terminal(Stream::Stderr) {
+        // While a view has the terminal, nobody would see progress bars.
+        let is_shown = self.console.is_terminal(Stream::Stderr) && !self.console.is_held();
+        if !is_seen || !is_shown {
             return OurEnd::Pipes;
         }
         match PseudoTerminal::like_stderr() {

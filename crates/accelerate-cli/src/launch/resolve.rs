@@ -416,6 +416,7 @@ impl<'a> Decision<'a> {
             log_dir: output.log_dir.clone(),
             tee: output.tee.clone(),
             report: output.report.clone(),
+            watch: output.watch.clone(),
             placement: self.placement(),
             quiet: self.args.quiet,
             debug: self.settings.is_on(&settings::DEBUG),

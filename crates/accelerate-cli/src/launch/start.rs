@@ -89,13 +89,14 @@ impl Attempt {
     ) -> Result<Self> {
         let world_size = plan.world_size().get();
         let is_alone = world_size == 1;
-        let shares_terminal = is_alone && io::stdin().is_terminal();
+        let is_watched = supervisor.console.is_held();
+        let shares_terminal = is_alone && io::stdin().is_terminal() && !is_watched;
         let starter = Starter {
             supervisor,
             env: Environment::from_process(),
             number,
             piping: Piping {
-                passage: Passage::choose(is_alone, supervisor.logs.is_some()),
+                passage: Passage::choose(is_alone, supervisor.logs.is_some() || is_watched),
                 console: Arc::clone(&supervisor.console),
                 handling: supervisor.handling,
                 node: plan.nodes.this(),
@@ -234,7 +235,7 @@ impl Starter<'_> {
         if handling.time_limit.is_some() && !self.is_set(&PYTHONFAULTHANDLER) {
             command.env(PYTHONFAULTHANDLER.name(), "1");
         }
-        if planned.topology.world_size() > 1 {
+        if planned.topology.world_size() > 1 || self.supervisor.console.is_held() {
             command.stdin(stdin_of(local_rank));
         }
         Ok(command)
@@ -261,7 +262,8 @@ impl Starter<'_> {
     }
 }
 
-/// Several processes cannot share a terminal; the first one may read from a file or a pipe.
+/// Several processes cannot share a terminal, nor one with a view; the first one may read from a file
+/// or a pipe.
 fn stdin_of(local_rank: usize) -> Stdio {
     match local_rank == 0 && !io::stdin().is_terminal() {
         true => Stdio::inherit(),

@@ -2,6 +2,7 @@
 
 mod amd;
 mod kind;
+mod memory;
 mod nvidia;
 mod others;
 mod visible;
@@ -9,6 +10,7 @@ mod visible;
 use accelerate_plan::{Result, env::Environment};
 
 pub(crate) use kind::Kind;
+pub(crate) use memory::device_memory;
 pub(crate) use visible::Visible;
 
 use super::Root;

@@ -56,9 +56,19 @@ impl Folder {
     }
 
     pub(crate) fn run_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+        self.accelerate("estimate-memory", arguments, variables)
+    }
+
+    /// A subcommand in this folder.
+    pub(crate) fn accelerate(
+        &self,
+        subcommand: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_accelerate"));
         command
-            .arg("estimate-memory")
+            .arg(subcommand)
             .args(arguments)
             .current_dir(self.0.path())
             .env_clear()

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a broken expectation fails the test")]
 
 mod command;
+mod devices;
 mod hub;
 mod models;
 mod plans;

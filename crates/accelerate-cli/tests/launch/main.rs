@@ -5,6 +5,7 @@
 mod codes;
 mod golden;
 mod launcher;
+mod live;
 mod logs;
 mod output;
 #[cfg(target_os = "linux")]

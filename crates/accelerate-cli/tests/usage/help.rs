@@ -4,15 +4,18 @@ use std::fs;
 
 use crate::command::Folder;
 
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 16] = [
     "config",
     "estimate-memory",
+    "plan",
     "env",
     "launch",
     "merge-weights",
     "convert",
     "inspect",
     "diff",
+    "watch",
+    "dashboard",
     "test",
     "verify-resume",
     "to-fsdp2",

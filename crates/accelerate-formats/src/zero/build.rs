@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::files::{File, MODEL_ENDING, OPTIMIZER_ENDING};
+use super::states::{STATES_BY_GROUP, STATES_BY_PARAMETER, WEIGHTS_BY_GROUP, WEIGHTS_BY_PARAMETER};
 use super::{Fallible, Piece, Source, ZeroCheckpoint, ZeroTensor};
 use crate::cast::to_f32;
 use crate::dtype::Dtype;
@@ -116,9 +117,9 @@ impl<'f> Builder<'f> {
             all_ranks(models, world_size, MODEL_ENDING)?;
         }
         let key = if stage == 3 {
-            "fp32_flat_groups"
+            WEIGHTS_BY_PARAMETER
         } else {
-            "single_partition_of_fp32_groups"
+            WEIGHTS_BY_GROUP
         };
         let flat: Fallible<Vec<_>> = optimizers
             .iter()
@@ -154,6 +155,10 @@ impl<'f> Builder<'f> {
             }
         }
         let aliases = self.aliases(&by_name)?;
+        let groups = self.groups()?.into_iter();
+        let groups = groups.map(|group| group.into_iter().map(|(name, _)| name).collect());
+        let groups = groups.collect();
+        let states = self.states()?;
         let files = self.models.iter().chain(self.optimizers);
         let files = files.map(|file| self.folder.join(&file.name)).collect();
         Ok(ZeroCheckpoint {
@@ -162,10 +167,25 @@ impl<'f> Builder<'f> {
             stage: self.stage,
             world_size: self.world_size,
             flat: self.flat,
+            states,
+            groups,
             tensors: self.tensors,
             by_name,
             aliases,
         })
+    }
+
+    /// What the optimizer of each rank says besides the weights.
+    fn states(&self) -> Fallible<Vec<Value>> {
+        let key = match self.stage {
+            3 => STATES_BY_PARAMETER,
+            _ => STATES_BY_GROUP,
+        };
+        let states = self.optimizers.iter().map(|file| {
+            let state = file.optimizer()?.get(key);
+            Ok(state.cloned().unwrap_or(Value::None))
+        });
+        states.collect()
     }
 
     fn add(&mut self, name: &str, dtype: Dtype, shape: Vec<usize>, source: Source) {
@@ -338,7 +358,7 @@ impl<'f> Builder<'f> {
     fn run(&self, rank: usize, tensor: usize) -> Fallible<Piece> {
         let flat = self.flat.get(rank).and_then(|rank| rank.get(tensor));
         let flat = flat.ok_or_else(|| match self.optimizers.get(rank) {
-            Some(file) => file.lacks("single_partition_of_fp32_groups"),
+            Some(file) => file.lacks(WEIGHTS_BY_GROUP),
             None => self.model.lacks("param_shapes"),
         })?;
         Ok(Piece {

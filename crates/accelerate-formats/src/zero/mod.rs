@@ -8,6 +8,9 @@
 //!
 //! DeepSpeed's own objects in these files are kept as opaque values and never executed.
 //!
+//! [`ModelStates`] and [`OptimizerStates`] are what such files hold, to be written; [`ZeroCut`] knows
+//! which numbers of the parameters belong to which rank.
+//!
 //! # Source
 //! `zero_to_fp32.py`. Buffers become float32, frozen parameters keep their type, as there. Differs: a
 //! tag folder may be given itself; the files of stage 1 do not list frozen parameters, which are then
@@ -20,11 +23,18 @@ use crate::cast::to_f32;
 use crate::error::{Error, Result, ZeroFault};
 use crate::safetensors::{TensorHeader, nearest};
 use crate::tensor::{Pieces, StoredTensor, TensorBytes};
+use crate::value::Value;
 
 mod build;
 mod files;
+mod partition;
+mod state;
+mod states;
 
 pub(crate) use self::files::is_zero;
+pub use self::partition::{ZeroCut, ZeroPartition, ZeroRun, zero_share};
+pub use self::state::ZeroState;
+pub use self::states::{FrozenPart, ModelStates, OptimizerStates};
 
 type Fallible<T> = std::result::Result<T, ZeroFault>;
 
@@ -37,6 +47,10 @@ pub struct ZeroCheckpoint {
     world_size: usize,
     /// The flat float32 tensors of each rank.
     flat: Vec<Vec<StoredTensor>>,
+    /// What the optimizer of each rank says besides them.
+    states: Vec<Value>,
+    /// The names of the parameters of each group.
+    groups: Vec<Vec<String>>,
     tensors: Vec<ZeroTensor>,
     by_name: HashMap<String, usize>,
     aliases: Vec<(String, String)>,
@@ -106,6 +120,14 @@ impl ZeroCheckpoint {
     /// All buffers, frozen parameters and parameters, in this order.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorHeader> {
         self.tensors.iter().map(|tensor| &tensor.header)
+    }
+
+    /// A tensor's type and shape. A second name will do.
+    ///
+    /// # Errors
+    /// [`Error::TensorNotFound`].
+    pub fn tensor(&self, name: &str) -> Result<&TensorHeader> {
+        Ok(&self.find(name)?.header)
     }
 
     /// Second names of tied parameters, each with the name its parameter has in

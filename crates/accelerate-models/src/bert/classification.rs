@@ -58,9 +58,9 @@ pub struct SequenceClassifierOutput {
 #[derive(Debug, Clone, Module)]
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertForSequenceClassification {
-    bert: BertModel,
-    dropout: Dropout,
-    classifier: Linear,
+    pub(super) bert: BertModel,
+    pub(super) dropout: Dropout,
+    pub(super) classifier: Linear,
     #[module(skip)]
     config: BertConfig,
     state: ModuleState,

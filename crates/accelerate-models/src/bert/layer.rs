@@ -116,7 +116,7 @@ impl Forward for BertLayer {
 /// As [`BertLayer`].
 #[derive(Debug, Clone, Module)]
 pub struct BertEncoder {
-    layer: Vec<BertLayer>,
+    pub(super) layer: Vec<BertLayer>,
     state: ModuleState,
 }
 

@@ -11,6 +11,7 @@ mod embeddings;
 mod language_modeling;
 mod layer;
 mod model;
+mod pipeline;
 mod token_classification;
 
 pub use self::attention::{BertAttention, BertSelfAttention, BertSelfOutput};
@@ -26,6 +27,7 @@ pub use self::language_modeling::{
 };
 pub use self::layer::{BertEncoder, BertIntermediate, BertLayer, BertOutput};
 pub use self::model::{BertModel, BertModelInput, BertModelOutput, BertPooler};
+pub use self::pipeline::BertCarried;
 pub use self::token_classification::{BertForTokenClassification, TokenClassifierOutput};
 
 /// The first checkpoints call the two parameters of a layer norm `gamma` and `beta`.

@@ -72,8 +72,8 @@ pub struct BertModelOutput {
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct BertModel {
     pub(super) embeddings: BertEmbeddings,
-    encoder: BertEncoder,
-    pooler: Option<BertPooler>,
+    pub(super) encoder: BertEncoder,
+    pub(super) pooler: Option<BertPooler>,
     #[module(skip)]
     config: BertConfig,
     state: ModuleState,
@@ -160,7 +160,7 @@ impl Forward for BertModel {
 
 /// A padding mask `[batch, tokens]` as attention takes it, or none where nothing is padded: plain
 /// attention has the faster kernel.
-fn prepare_mask(mask: Tensor, ids: &[i64]) -> Result<Option<Tensor>> {
+pub(super) fn prepare_mask(mask: Tensor, ids: &[i64]) -> Result<Option<Tensor>> {
     if mask.dim() == 4 {
         return Ok(Some(mask));
     }

@@ -45,6 +45,7 @@ impl PretrainedModel for GPT2ForSequenceClassification {
         .with_heads(&["score"])
         .with_ignored(&[IGNORED[0], IGNORED[1], "lm_head.", "multiple_choice_head."]);
     const PARTS: &'static [&'static str] = &["transformer"];
+    const NO_SPLIT: &'static [&'static str] = &["GPT2Block"];
 
     fn build(config: &GPT2Config, factory: &Factory) -> Result<Self> {
         Ok(Self {

@@ -14,8 +14,8 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 #[derive(Debug, Clone, Module)]
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct GPT2LMHeadModel {
-    transformer: GPT2Model,
-    lm_head: Linear,
+    pub(super) transformer: GPT2Model,
+    pub(super) lm_head: Linear,
     #[module(skip)]
     config: GPT2Config,
     state: ModuleState,
@@ -28,6 +28,7 @@ impl PretrainedModel for GPT2LMHeadModel {
         .with_heads(&["lm_head"])
         .with_ignored(&[IGNORED[0], IGNORED[1], "score.", "multiple_choice_head."]);
     const PARTS: &'static [&'static str] = &["transformer"];
+    const NO_SPLIT: &'static [&'static str] = &["GPT2Block"];
     const GENERATES: bool = true;
 
     fn build(config: &GPT2Config, factory: &Factory) -> Result<Self> {

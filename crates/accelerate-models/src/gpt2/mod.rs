@@ -11,6 +11,7 @@ mod config;
 mod conv1d;
 mod language_modeling;
 mod model;
+mod pipeline;
 
 pub use self::attention::GPT2Attention;
 pub use self::block::{GPT2Block, GPT2MLP};

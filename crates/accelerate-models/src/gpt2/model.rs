@@ -2,6 +2,7 @@
 
 use accelerate::Result;
 use accelerate::nn::{Dropout, Embedding, Factory, Forward, LayerNorm, Module, ModuleState};
+use tch::Tensor;
 
 use super::{GPT2Block, GPT2Config};
 use crate::decoder::{DecoderInput, DecoderLayerInput, DecoderOutput, Prepared, Reach};
@@ -19,8 +20,8 @@ pub struct GPT2Model {
     pub(super) wte: Embedding,
     wpe: Embedding,
     drop: Dropout,
-    h: Vec<GPT2Block>,
-    ln_f: LayerNorm,
+    pub(super) h: Vec<GPT2Block>,
+    pub(super) ln_f: LayerNorm,
     #[module(skip)]
     config: GPT2Config,
     state: ModuleState,
@@ -78,24 +79,32 @@ pub(super) fn init_module(config: &GPT2Config, node: &InitNode<'_>) -> Result<()
     }
 }
 
+impl GPT2Model {
+    /// How far it sees.
+    pub(super) fn reach(&self) -> Reach {
+        Reach {
+            model: "GPT2Model",
+            vocab_size: self.config.vocab_size,
+            max_positions: Some(self.config.n_positions),
+            window: None,
+        }
+    }
+
+    /// What the first layer gets.
+    pub(super) fn embed(&self, input_ids: &Tensor, positions: Tensor) -> Result<Tensor> {
+        let words = self.wte.call(input_ids)?;
+        self.drop.call(words.f_add(&self.wpe.call(positions)?)?)
+    }
+}
+
 impl Forward for GPT2Model {
     type Input = DecoderInput;
     type Output = DecoderOutput;
 
     fn forward(&self, mut input: DecoderInput) -> Result<DecoderOutput> {
-        let Prepared { positions, mask } = Prepared::new(
-            &mut input,
-            Reach {
-                model: "GPT2Model",
-                vocab_size: self.config.vocab_size,
-                max_positions: Some(self.config.n_positions),
-                window: None,
-            },
-        )?;
-        let words = self.wte.call(&input.input_ids)?;
-        let hidden = words.f_add(&self.wpe.call(positions)?)?;
+        let Prepared { positions, mask } = Prepared::new(&mut input, self.reach())?;
         let mut layer_input = DecoderLayerInput {
-            hidden: self.drop.call(hidden)?,
+            hidden: self.embed(&input.input_ids, positions)?,
             mask,
             angles: None,
             cache: None,

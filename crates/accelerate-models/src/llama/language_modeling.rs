@@ -15,8 +15,8 @@ use crate::pretrained::{Checkpoint, InitNode, PretrainedModel};
 #[derive(Debug, Clone, Module)]
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct LlamaForCausalLM {
-    model: LlamaModel,
-    lm_head: Linear,
+    pub(super) model: LlamaModel,
+    pub(super) lm_head: Linear,
     #[module(skip)]
     config: LlamaConfig,
     state: ModuleState,
@@ -29,6 +29,7 @@ impl PretrainedModel for LlamaForCausalLM {
         .with_heads(&["lm_head"])
         .with_ignored(&[IGNORED, "score."]);
     const PARTS: &'static [&'static str] = &["model"];
+    const NO_SPLIT: &'static [&'static str] = &["LlamaDecoderLayer"];
     const GENERATES: bool = true;
 
     fn build(config: &LlamaConfig, factory: &Factory) -> Result<Self> {

@@ -7,6 +7,7 @@ mod config;
 mod language_modeling;
 mod layer;
 mod model;
+mod pipeline;
 
 pub use self::config::LlamaConfig;
 pub use self::language_modeling::LlamaForCausalLM;

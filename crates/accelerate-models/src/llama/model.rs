@@ -20,9 +20,9 @@ pub(super) const IGNORED: &str = "rotary_emb.inv_freq";
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct LlamaModel {
     pub(super) embed_tokens: Embedding,
-    layers: Vec<LlamaDecoderLayer>,
-    norm: RmsNorm,
-    rotary_emb: RotaryEmbedding,
+    pub(super) layers: Vec<LlamaDecoderLayer>,
+    pub(super) norm: RmsNorm,
+    pub(super) rotary_emb: RotaryEmbedding,
     #[module(skip)]
     limit: Option<i64>,
     #[module(skip)]
@@ -34,6 +34,16 @@ impl LlamaModel {
     /// The longest sequence; none where rotary positions stretch with it.
     pub(super) fn limit(&self) -> Option<i64> {
         self.limit
+    }
+
+    /// How far it sees.
+    pub(super) fn reach(&self) -> Reach {
+        Reach {
+            model: "LlamaModel",
+            vocab_size: self.config.vocab_size,
+            max_positions: self.limit,
+            window: None,
+        }
     }
 }
 
@@ -94,15 +104,7 @@ impl Forward for LlamaModel {
     type Output = DecoderOutput;
 
     fn forward(&self, mut input: DecoderInput) -> Result<DecoderOutput> {
-        let Prepared { positions, mask } = Prepared::new(
-            &mut input,
-            Reach {
-                model: "LlamaModel",
-                vocab_size: self.config.vocab_size,
-                max_positions: self.limit,
-                window: None,
-            },
-        )?;
+        let Prepared { positions, mask } = Prepared::new(&mut input, self.reach())?;
         let hidden = self.embed_tokens.call(&input.input_ids)?;
         let angles = self.rotary_emb.call((&hidden, &positions))?;
         let mut layer_input = DecoderLayerInput {

@@ -42,6 +42,7 @@ impl PretrainedModel for MixtralForCausalLM {
         .with_heads(&["lm_head"])
         .with_ignored(&["score."]);
     const PARTS: &'static [&'static str] = &["model"];
+    const NO_SPLIT: &'static [&'static str] = &["MixtralDecoderLayer"];
     const GENERATES: bool = true;
 
     fn build(config: &MixtralConfig, factory: &Factory) -> Result<Self> {

@@ -106,6 +106,26 @@ macro_rules! auto_model {
                 Err(Self::not_of_this_task(&file, kind))
             }
 
+            /// The model of a folder, spread over places of which none need hold all of it, in
+            /// evaluation mode.
+            ///
+            /// # Errors
+            /// As for [`from_folder`](Self::from_folder), and those of
+            /// [`PretrainedModel::dispatched`]($crate::pretrained::PretrainedModel::dispatched).
+            pub fn dispatched_from_folder(
+                folder: impl AsRef<::std::path::Path>,
+                factory: &::accelerate::nn::Factory,
+                options: &::accelerate::big_model::LoadAndDispatchOptions<'_>,
+            ) -> $crate::Result<(Self, ::accelerate::big_model::LoadedAndDispatched)> {
+                use $crate::pretrained::PretrainedModel;
+                let (file, kind) = Self::kind_in(folder.as_ref())?;
+                $(if let Some(config) = $crate::pretrained::config_if(&file, kind)? {
+                    let (model, loaded) = <$model>::dispatched(folder, &config, factory, options)?;
+                    return Ok((Self::$variant(model), loaded));
+                })+
+                Err(Self::not_of_this_task(&file, kind))
+            }
+
             /// A model with new weights and the configuration of a folder, in training mode.
             ///
             /// # Errors

@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use accelerate::big_model::{
+    LoadAndDispatchOptions, LoadedAndDispatched, load_checkpoint_and_dispatch,
+};
 use accelerate::checkpoint::{LoadOptions, LoadReport, Weights, load_weights};
 use accelerate::nn::{Member, Module};
 
@@ -94,8 +97,25 @@ impl Checkpoint {
         Ok(report)
     }
 
+    /// As [`load`](Self::load) into an empty model, each weight to its place; no head may be missing.
+    ///
+    /// # Errors
+    /// Those of [`load_checkpoint_and_dispatch`].
+    pub fn load_and_dispatch(
+        &self,
+        model: &dyn Module,
+        checkpoint: &Path,
+        options: &LoadAndDispatchOptions<'_>,
+    ) -> accelerate::Result<LoadedAndDispatched> {
+        let own = names(model);
+        let rename = |name: &str| self.name_for(name, &own);
+        let fit = LoadOptions::strict().with_rename(&rename);
+        let options = options.clone().with_fit(fit);
+        load_checkpoint_and_dispatch(model, checkpoint, &options)
+    }
+
     /// The model's name for a name in a checkpoint; none for what it may do without.
-    fn name_for(&self, name: &str, own: &HashSet<String>) -> Option<String> {
+    pub(super) fn name_for(&self, name: &str, own: &HashSet<String>) -> Option<String> {
         let name = self.current(name);
         if own.contains(&name) {
             return Some(name);
@@ -168,7 +188,7 @@ fn tell(report: &LoadReport, class: &str, path: &Path) {
 }
 
 /// Every name of a parameter or persistent buffer, a tied one under each of its names.
-fn names(model: &dyn Module) -> HashSet<String> {
+pub(super) fn names(model: &dyn Module) -> HashSet<String> {
     let mut found = HashSet::new();
     collect(model, "", &mut found);
     found

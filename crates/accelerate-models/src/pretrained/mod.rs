@@ -40,6 +40,7 @@ mod labels;
 mod model;
 mod model_type;
 mod other_keys;
+mod pipeline;
 mod save;
 
 pub use self::activation_name::ActivationName;
@@ -55,4 +56,5 @@ pub use self::model::PretrainedModel;
 pub(crate) use self::model::hidden_sizes;
 pub use self::model_type::ModelType;
 pub use self::other_keys::OtherKeys;
+pub use self::pipeline::pipeline_from_folder;
 pub use self::save::WEIGHTS_FILE;

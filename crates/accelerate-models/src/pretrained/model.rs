@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use accelerate::big_model::{LoadAndDispatchOptions, LoadedAndDispatched};
 use accelerate::checkpoint::{LoadReport, Weights};
-use accelerate::nn::{Factory, Init, Module};
+use accelerate::nn::{Factory, Init, Module, init_empty_weights};
 
 use super::first_values::{InitNode, draw_first_values, usual_first_values, visit_named};
 use super::{Checkpoint, PretrainedConfig, save};
@@ -28,6 +29,13 @@ pub trait PretrainedModel: Module + Sized {
     /// Members that are models of their own, made in [`build`](Self::build) by their
     /// [`new_part`](Self::new_part): they have their first values before the rest is made.
     const PARTS: &'static [&'static str] = &[];
+
+    /// Classes of blocks that have connections around them, so that a device map keeps each in one
+    /// place.
+    ///
+    /// # Source
+    /// `_no_split_modules`.
+    const NO_SPLIT: &'static [&'static str] = &[];
 
     /// Whether the model writes sequences: then `generation_config.json` stands beside it.
     const GENERATES: bool = false;
@@ -134,6 +142,42 @@ pub trait PretrainedModel: Module + Sized {
         model.read_weights(&weights)?;
         model.train(false);
         Ok(model)
+    }
+
+    /// A model with the configuration and the weights of a folder, spread over places of which none
+    /// need hold all of it, in evaluation mode. Weights come from the mapped files when they are
+    /// needed: see [`load_checkpoint_and_dispatch`](accelerate::big_model::load_checkpoint_and_dispatch).
+    ///
+    /// Blocks of the model's [classes](Self::NO_SPLIT) stay whole, unless the options name others.
+    ///
+    /// # Errors
+    /// As [`with_weights_of`](Self::with_weights_of), but no head may be missing, and those of
+    /// [`load_checkpoint_and_dispatch`](accelerate::big_model::load_checkpoint_and_dispatch).
+    ///
+    /// # Source
+    /// `PreTrainedModel.from_pretrained` with `device_map`.
+    fn dispatched(
+        folder: impl AsRef<Path>,
+        config: &Self::Config,
+        factory: &Factory,
+        options: &LoadAndDispatchOptions<'_>,
+    ) -> Result<(Self, LoadedAndDispatched)> {
+        config.check()?;
+        let weights = Weights::open(&folder).map_err(accelerate::Error::from)?;
+        let config = Self::fit_config(config, &weights)?;
+        drop(weights);
+        let factory = factory.with_init(Init::Skip);
+        let mut model = init_empty_weights(|| Self::build(&config, &factory))?;
+        model.tie_weights();
+        model.train(false);
+        let mut options = options.clone();
+        if options.no_split_module_classes.is_empty() {
+            let classes = Self::NO_SPLIT.iter().map(|&class| class.to_owned());
+            options.no_split_module_classes = classes.collect();
+        }
+        let loaded =
+            Self::CHECKPOINT.load_and_dispatch(model.as_module(), folder.as_ref(), &options)?;
+        Ok((model, loaded))
     }
 
     /// Copies weights into the model; heads that they lack get first values.

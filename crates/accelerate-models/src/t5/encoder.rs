@@ -29,7 +29,7 @@ pub struct T5EncoderInput {
 #[module(hidden_sizes = crate::pretrained::hidden_sizes)]
 pub struct T5EncoderModel {
     shared: Embedding,
-    encoder: T5Stack,
+    pub(super) encoder: T5Stack,
     #[module(skip)]
     config: T5Config,
     state: ModuleState,

@@ -15,6 +15,7 @@ mod layer;
 mod layer_norm;
 mod mask;
 mod model;
+mod pipeline;
 mod position;
 mod stack;
 
@@ -27,4 +28,5 @@ pub use self::layer::{
 };
 pub use self::layer_norm::T5LayerNorm;
 pub use self::model::{Seq2SeqLMOutput, T5ForConditionalGeneration, T5Input};
+pub use self::pipeline::T5Carried;
 pub use self::stack::{T5Stack, T5StackInput};

@@ -66,6 +66,7 @@ impl PretrainedModel for T5ForConditionalGeneration {
         "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
     ]);
     const PARTS: &'static [&'static str] = &["encoder", "decoder"];
+    const NO_SPLIT: &'static [&'static str] = &["T5Block"];
     const GENERATES: bool = true;
 
     fn build(config: &T5Config, factory: &Factory) -> Result<Self> {

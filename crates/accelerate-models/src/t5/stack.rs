@@ -34,13 +34,13 @@ pub struct T5StackInput {
 #[derive(Debug, Clone, Module)]
 pub struct T5Stack {
     pub(super) embed_tokens: Embedding,
-    block: Vec<T5Block>,
-    final_layer_norm: T5LayerNorm,
-    dropout: Dropout,
+    pub(super) block: Vec<T5Block>,
+    pub(super) final_layer_norm: T5LayerNorm,
+    pub(super) dropout: Dropout,
     #[module(skip)]
     side: Side,
     #[module(skip)]
-    vocab_size: i64,
+    pub(super) vocab_size: i64,
     state: ModuleState,
 }
 

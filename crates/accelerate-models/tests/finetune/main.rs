@@ -9,6 +9,7 @@
     reason = "a test may panic, and says how exact it was"
 )]
 
+mod pipelined;
 mod sharded;
 mod sharded_checkpoint;
 

@@ -203,6 +203,8 @@ variables! {
     TORCH_DEVICE: String = "ACCELERATE_TORCH_DEVICE", TEXT, None, User, Kept;
     /// Whether a model that is built without memory has no buffers in memory either.
     INIT_INCLUDE_BUFFERS: bool = "ACCELERATE_INIT_INCLUDE_BUFFERS", FLAG, Some("false"), User, Kept;
+    /// Whether processes may train together what a device map has spread over several places.
+    BYPASS_DEVICE_MAP: bool = "ACCELERATE_BYPASS_DEVICE_MAP", FLAG, Some("false"), User, Kept;
     /// Lowest level of log messages that are shown, such as `info`.
     LOG_LEVEL: String = "ACCELERATE_LOG_LEVEL", TEXT, None, User, Kept;
     /// Number of threads with which one process computes.
@@ -253,6 +255,8 @@ variables! {
     VIRTUAL_ENV: String = "VIRTUAL_ENV", TEXT, None, User, Kept;
     /// Kind of the terminal; the kind `dumb` has neither colours nor a cursor that moves.
     TERM: String = "TERM", TEXT, None, User, Kept;
+    /// Any text but the empty one leaves colours out.
+    NO_COLOR: String = "NO_COLOR", TEXT, None, User, Kept;
 
     // What else a job may be given by variable rather than by flag or file.
     /// Config file to use.

@@ -171,7 +171,9 @@ impl ParallelPlan {
             _ => self.mesh.shard.get() as u64,
         };
         let index = if ranks == 1 { 0 } else { index };
-        let sharded = if ranks == 1 {
+        // One rank shards nothing. Yet what it keeps elsewhere comes to the device unit by unit.
+        let stays = self.offload.parameters == Storage::Device;
+        let sharded = if ranks == 1 && stays {
             Sharded::Nothing
         } else {
             self.sharded

@@ -10,7 +10,7 @@ use tch::Tensor;
 
 use crate::blocked;
 use crate::fused::same_length;
-use crate::status::{check, own, raw, raw_list, raw_or_null};
+use crate::status::{check, own, push, raw, raw_list, raw_or_null, target};
 use crate::{Result, ffi};
 
 pub use function::{BackwardContext, ForwardContext, function};
@@ -57,6 +57,9 @@ pub struct BackwardOptions {
     pub retain_graph: bool,
     /// Record the pass itself, for gradients of gradients.
     pub create_graph: bool,
+    /// Run all of it on the calling thread, also on devices for which libtorch has threads of its own:
+    /// for closures that belong to this thread.
+    pub on_calling_thread: bool,
 }
 
 /// Accumulates the gradients of `tensors` into the leaves of their graphs.
@@ -110,10 +113,66 @@ fn run_backward(
                 tensors.len(),
                 options.retain_graph,
                 options.create_graph,
+                options.on_calling_thread,
                 behind_graph.map_or(ptr::null_mut(), ptr::from_mut),
             ),
         )
     }
+}
+
+/// The gradients of `inputs` as far as `outputs` depend on them, `None` where they do not.
+///
+/// `gradients`, one for each output, are what their values are weighed with. Nothing is accumulated,
+/// and no hook of [`on_gradient_accumulated`] runs; the graph is freed.
+///
+/// # Errors
+/// [`Error::Argument`](crate::Error::Argument) for lists of different lengths; what libtorch refuses,
+/// and what a hook or function of ours failed with.
+///
+/// # Source
+/// `torch.autograd.grad` with `allow_unused`.
+pub fn gradients(
+    outputs: &[Tensor],
+    gradients: &[Tensor],
+    inputs: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let operation = "gradients";
+    same_length(operation, outputs.len(), &[gradients.len()])?;
+    let mut found = vec![false; inputs.len()];
+    let mut computed = Vec::new();
+    // SAFETY: all lists are borrowed for the call and have the lengths given; `found` has an entry
+    // for each input; `push` gets the vector it expects.
+    unsafe {
+        check(
+            operation,
+            ffi::acc_gradients(
+                raw_list(outputs).as_ptr(),
+                raw_list(gradients).as_ptr(),
+                outputs.len(),
+                raw_list(inputs).as_ptr(),
+                inputs.len(),
+                found.as_mut_ptr(),
+                target(&mut computed),
+                push,
+            ),
+        )?;
+    }
+    let mut computed = computed.into_iter();
+    let all = found.into_iter();
+    Ok(all
+        .map(|found| if found { computed.next() } else { None })
+        .collect())
+}
+
+/// Whether a leaf has, or had, hooks of [`on_gradient`].
+///
+/// # Errors
+/// If the tensor is no leaf that wants a gradient.
+pub fn has_gradient_hooks(leaf: &Tensor) -> Result<bool> {
+    let mut found = false;
+    // SAFETY: the tensor is alive and the flag is written before it is read.
+    unsafe { check("gradient hooks", ffi::acc_has_hooks(raw(leaf), &mut found))? };
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -128,6 +187,31 @@ mod tests {
         assert_eq!(grad(&leaf)?.map(|g| g.double_value(&[0])), Some(5.0));
         set_grad(&leaf, None)?;
         assert!(grad(&leaf)?.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_are_computed_without_being_accumulated() -> Result<()> {
+        let used = Tensor::from_slice(&[2f32, 3.0]).set_requires_grad(true);
+        let unused = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        let out = used.f_mul(&used)?;
+        let weights = [Tensor::from_slice(&[1f32, 10.0])];
+        let inputs = [used.shallow_clone(), unused.shallow_clone()];
+        let found = gradients(&[out], &weights, &inputs)?;
+        let values = found[0].as_ref().map(Vec::<f32>::try_from);
+        assert_eq!(values.transpose()?, Some(vec![4.0, 60.0]));
+        assert!(found[1].is_none());
+        assert!(grad(&used)?.is_none());
+        assert!(gradients(&[unused.f_neg()?], &[], &inputs).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn hooks_of_a_leaf_are_noticed() -> Result<()> {
+        let leaf = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        assert!(!has_gradient_hooks(&leaf)?);
+        let _stays = on_gradient(&leaf, |_| Ok(None))?;
+        assert!(has_gradient_hooks(&leaf)?);
         Ok(())
     }
 

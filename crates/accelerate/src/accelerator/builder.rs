@@ -7,8 +7,8 @@ use std::time::Duration;
 use accelerate_plan::MixedPrecision;
 use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
-    self as plan, Accumulation, DeepSpeedConfig, DeepSpeedSettings, JobFacts, ParallelPlan,
-    Recompute, ShardingSettings,
+    self as plan, Accumulation, DeepSpeedConfig, DeepSpeedPlugins, DeepSpeedSettings, JobFacts,
+    LossScaling, ParallelPlan, ShardingSettings,
 };
 use accelerate_torch::Backend;
 
@@ -19,7 +19,7 @@ use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
 use crate::metrics::{Recorder, StepMetricsKwargs};
-use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs};
+use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs, Plugins};
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
 use crate::profile::ProfileKwargs;
 use crate::recording::Recording;
@@ -80,7 +80,8 @@ pub struct AcceleratorBuilder {
     step_scheduler_with_optimizer: bool,
     ddp: DistributedDataParallelKwargs,
     plan: Option<ParallelPlan>,
-    deepspeed: Option<Box<DeepSpeedSettings>>,
+    /// By name.
+    deepspeed: Vec<(String, DeepSpeedSettings)>,
     project: ProjectConfiguration,
     log_with: Vec<LogWith>,
     leave_signals: Vec<LeaveSignal>,
@@ -102,7 +103,7 @@ impl Default for AcceleratorBuilder {
             step_scheduler_with_optimizer: true,
             ddp: DistributedDataParallelKwargs::default(),
             plan: None,
-            deepspeed: None,
+            deepspeed: Vec::new(),
             project: ProjectConfiguration::default(),
             log_with: Vec::new(),
             leave_signals: vec![LeaveSignal::Terminate],
@@ -265,8 +266,25 @@ impl AcceleratorBuilder {
     /// # Source
     /// `Accelerator(deepspeed_plugin=..)`.
     #[must_use]
-    pub fn deepspeed(mut self, settings: DeepSpeedSettings) -> Self {
-        self.deepspeed = Some(Box::new(settings));
+    pub fn deepspeed(self, settings: DeepSpeedSettings) -> Self {
+        self.deepspeed_plugins([("default", settings)])
+    }
+
+    /// As [`deepspeed`](Self::deepspeed), with several settings by name: a teacher that is only evaluated
+    /// has others than the student, say. The first one is selected;
+    /// [`select_deepspeed_plugin`](Accelerator::select_deepspeed_plugin) changes that.
+    ///
+    /// # Source
+    /// `Accelerator(deepspeed_plugins={..})`.
+    #[must_use]
+    pub fn deepspeed_plugins<N: Into<String>>(
+        mut self,
+        plugins: impl IntoIterator<Item = (N, DeepSpeedSettings)>,
+    ) -> Self {
+        let plugins = plugins.into_iter();
+        self.deepspeed = plugins
+            .map(|(name, settings)| (name.into(), settings))
+            .collect();
         self
     }
 
@@ -335,14 +353,22 @@ impl AcceleratorBuilder {
         };
         let deepspeed = self.deepspeed_config(&environment)?;
         // DeepSpeed's config may be the one that says it.
-        let precision = match &deepspeed {
+        let told = deepspeed.as_ref().and_then(|(told, job)| {
+            let (_, config) = told.active()?;
+            Some((config, job))
+        });
+        let precision = match told {
             Some((config, _)) if precision != MixedPrecision::Fp8 => config.mixed_precision(),
             _ => precision,
         };
         let state = PartialState::with_options(&self.state)?;
-        let precision = Precision::new(precision, state.device(), self.precision)?;
-        let deepspeed =
-            deepspeed.map(|(config, job)| DeepSpeed::new(config, job, stays_as_loaded(&precision)));
+        let options = PrecisionOptions {
+            loss_scaling: self.loss_scaling(told)?,
+            ..self.precision
+        };
+        let precision = Precision::new(precision, state.device(), options)?;
+        let deepspeed = deepspeed.map(|(told, job)| plugins(told, &job, &precision));
+        let deepspeed = deepspeed.transpose()?;
         let plan = self.plan(
             &environment,
             &gradient_state,
@@ -382,6 +408,18 @@ impl AcceleratorBuilder {
         })
     }
 
+    /// By which rule a plan scales the loss.
+    fn loss_scaling(
+        &self,
+        deepspeed: Option<(&DeepSpeedConfig, &JobFacts)>,
+    ) -> Result<LossScaling> {
+        Ok(match (&self.plan, deepspeed) {
+            (Some(plan), _) => plan.precision.loss_scaling,
+            (None, Some((config, job))) => config.preview(job)?.0.precision.loss_scaling,
+            (None, None) => LossScaling::Accelerator,
+        })
+    }
+
     fn trackers(&self) -> Result<Trackers> {
         let project = &self.project;
         let logging_dir = project
@@ -397,12 +435,11 @@ impl AcceleratorBuilder {
         environment: &Environment,
         gradient_state: &GradientState,
         precision: &Precision,
-        deepspeed: Option<&DeepSpeed>,
+        deepspeed: Option<&Plugins>,
     ) -> Result<Option<ParallelPlan>> {
-        let plan = match (&self.plan, deepspeed) {
-            (Some(plan), _) => plan.clone(),
-            // What is left open is known when things are prepared.
-            (None, Some(deepspeed)) => deepspeed.preview()?,
+        let plan = match (&self.plan, deepspeed.and_then(Plugins::plan)) {
+            // What DeepSpeed's config leaves open is known when things are prepared.
+            (Some(plan), _) | (None, Some(plan)) => plan.clone(),
             (None, None) => {
                 let job = self.job(environment)?;
                 let Some(settings) = ShardingSettings::from_environment(environment, &job)? else {
@@ -413,7 +450,7 @@ impl AcceleratorBuilder {
                     plan.precision = plan::Precision::AS_LOADED;
                 }
                 for note in &plan.notes {
-                    tracing::info!("{note}");
+                    tracing::warn!("{note}");
                 }
                 plan
             }
@@ -430,24 +467,19 @@ impl AcceleratorBuilder {
             }
             gradient_state.set_num_steps(steps);
         }
-        // Where models are cut, the engine refuses it.
-        if !plan.is_sharded() && plan.recompute != Recompute::Nothing {
-            tracing::warn!("activation checkpointing is asked for, and not done here");
-        }
         Ok(Some(plan))
     }
 
-    /// The config of DeepSpeed that the program gave, or else the one that the launcher's variables ask
-    /// for, and the job that it is for.
+    /// The configs of DeepSpeed that the program gave, or else the one that the launcher's variables ask
+    /// for, and the job that they are for.
     fn deepspeed_config(
         &self,
         environment: &Environment,
-    ) -> Result<Option<(DeepSpeedConfig, JobFacts)>> {
-        let given = self.deepspeed.as_deref();
+    ) -> Result<Option<(DeepSpeedPlugins, JobFacts)>> {
         if self.plan.is_some() {
-            return match given {
-                None => Ok(None),
-                Some(_) => Err(Error::Argument {
+            return match self.deepspeed.is_empty() {
+                true => Ok(None),
+                false => Err(Error::Argument {
                     operation: "Accelerator",
                     expected: "`parallel_plan` or `deepspeed`".to_owned(),
                     found: "both".to_owned(),
@@ -455,15 +487,23 @@ impl AcceleratorBuilder {
             };
         }
         let job = self.job(environment)?;
-        let settings = match given {
-            Some(given) => given.clone(),
-            None => match ShardingSettings::from_environment(environment, &job)? {
-                Some(ShardingSettings::DeepSpeed(settings)) => *settings,
+        let told = match self.deepspeed.as_slice() {
+            [] => match ShardingSettings::from_environment(environment, &job)? {
+                Some(ShardingSettings::DeepSpeed(settings)) => {
+                    DeepSpeedPlugins::one(settings.resolve(&job.mixed_precision)?)
+                }
                 _ => return Ok(None),
             },
+            given => {
+                let configs = given.iter().map(|(name, settings)| {
+                    let config = settings.resolve(&job.mixed_precision)?;
+                    Ok((name.clone(), config))
+                });
+                DeepSpeedPlugins::new(configs.collect::<Result<Vec<_>>>()?)?
+            }
         };
-        let config = settings.resolve(&job.mixed_precision)?;
-        Ok(Some((config, job)))
+        refuse_cut_sequences(environment)?;
+        Ok(Some((told, job)))
     }
 
     /// The job as the launcher tells of it, in the program's precision.
@@ -498,4 +538,49 @@ impl AcceleratorBuilder {
 /// shards are gathered in either.
 fn stays_as_loaded(precision: &Precision) -> bool {
     precision.mixed_precision() != MixedPrecision::No && !precision.is_native_amp()
+}
+
+/// The configs of a job, with what became of them still open.
+fn plugins(told: DeepSpeedPlugins, job: &JobFacts, precision: &Precision) -> Result<Plugins> {
+    let mut sessions = Vec::new();
+    for name in told.names() {
+        let config = told.get(name)?.clone();
+        sessions.push(DeepSpeed::new(
+            config,
+            job.clone(),
+            stays_as_loaded(precision),
+        ));
+    }
+    Plugins::new(told, sessions)
+}
+
+/// Sequences of one batch that several ranks share are not cut by this version, whose batches would be
+/// another size then.
+fn refuse_cut_sequences(environment: &Environment) -> Result<()> {
+    match environment.get(&env::PARALLELISM_SP_SIZE)? {
+        Some(size) if size.get() > 1 => Err(Error::Argument {
+            operation: "Accelerator",
+            expected: "`parallelism_config_sp_size` 1: this version does not cut sequences"
+                .to_owned(),
+            found: size.to_string(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_not_shared() -> Result<()> {
+        let of = |size: &str| {
+            let size = size.to_owned();
+            Environment::from_pairs([("PARALLELISM_CONFIG_SP_SIZE".to_owned(), size)])
+        };
+        refuse_cut_sequences(&of("1"))?;
+        let text = refuse_cut_sequences(&of("2")).unwrap_err().to_string();
+        assert!(text.contains("does not cut sequences"), "{text}");
+        Ok(())
+    }
 }

@@ -4,14 +4,17 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use accelerate_plan::parallel::{Dialect, Sharded};
+
 use super::Accelerator;
-use crate::Result;
 use crate::checkpoint::{
     BackgroundSave, Checkpointable, LoadedState, LoadingState, ProjectConfiguration,
     SaveModelOptions, SaveStateOptions, SavingState, StateDict, StateHookHandle, TrainingState,
     save_model, save_weights_of, state_dict, together,
 };
 use crate::nn::Module;
+use crate::parallel::ShardedModel;
+use crate::{Error, Result};
 
 impl Accelerator {
     /// Saves models, optimizers, schedules, the loss scale, random generators, the loaders'
@@ -112,7 +115,7 @@ impl Accelerator {
     /// Every rank calls this.
     ///
     /// # Errors
-    /// As [`save_model`], and
+    /// As [`save_model`] and [`get_state_dict`](Self::get_state_dict), and
     /// [`Error::OtherRankFailed`](crate::Error::OtherRankFailed) where it was another rank's.
     ///
     /// # Source
@@ -130,7 +133,7 @@ impl Accelerator {
         let mut sharded = self.shared.registry.sharded().into_iter();
         let written = match sharded.find(|sharded| sharded.holds(model)) {
             Some(sharded) => {
-                let weights = sharded.whole_state(model, writes)?;
+                let weights = self.whole_weights(&sharded, model, writes)?;
                 match writes {
                     true => save_weights_of(weights, folder.as_ref(), options),
                     false => Ok(Vec::new()),
@@ -145,20 +148,52 @@ impl Accelerator {
     /// The weights of a model by name, whole. Those of a model in shards are on the main process; other
     /// ranks get none. For a prepared model give `&*model`.
     ///
+    /// Where the plan is told in DeepSpeed's words, weights have the type in which the model computes:
+    /// 16 bits, where that is mixed precision.
+    ///
     /// # Collective
     /// Every rank calls this.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// What the backend reports; [`Error::Argument`] on all ranks for a model in stage 3 of ZeRO, where
+    /// DeepSpeed's config does not allow to gather it (`stage3_gather_16bit_weights_on_model_save`).
     ///
     /// # Source
     /// `Accelerator.get_state_dict`.
     pub fn get_state_dict(&self, model: &dyn Module) -> Result<StateDict> {
         let mut sharded = self.shared.registry.sharded().into_iter();
         match sharded.find(|sharded| sharded.holds(model)) {
-            Some(sharded) => sharded.whole_state(model, self.is_main_process()),
+            Some(sharded) => self.whole_weights(&sharded, model, self.is_main_process()),
             None => state_dict(model),
         }
+    }
+
+    /// The weights of a model in shards: in DeepSpeed's words in the type in which it computes, and in
+    /// stage 3 only where that is allowed.
+    fn whole_weights(
+        &self,
+        sharded: &ShardedModel,
+        model: &dyn Module,
+        keeps: bool,
+    ) -> Result<StateDict> {
+        let plan = sharded.plan();
+        if plan.dialect != Dialect::DeepSpeed {
+            return sharded.whole_state(model, keeps);
+        }
+        if plan.sharded == Sharded::Parameters && !plan.state_dict.gathers_16bit_model {
+            return Err(Error::Argument {
+                operation: "save_model",
+                expected:
+                    "`stage3_gather_16bit_weights_on_model_save: true` in DeepSpeed's config, \
+                           or `--zero3_save_16bit_model true`"
+                        .to_owned(),
+                found: "stage 3 without it; `save_state` has the weights in full precision, and \
+                        `accelerate merge-weights` makes one file of them"
+                    .to_owned(),
+            });
+        }
+        let weights = sharded.whole_state(model, keeps)?;
+        sharded.as_computed(weights)
     }
 
     /// Calls `hook` on every rank before each save, when the folder is there and nothing is written

@@ -1,13 +1,13 @@
 use std::borrow::Borrow;
 
-use accelerate_plan::parallel::Clipping;
+use accelerate_plan::parallel::{Clipping, Dialect};
 use tch::Tensor;
 
 use super::Accelerator;
-use crate::Result;
 use crate::gradient_clipping::{self, ClipNorm};
 use crate::nn::Parameter;
 use crate::parallel;
+use crate::{Error, Result};
 
 /// Parameters whose gradients are clipped: of a module, or tensors.
 ///
@@ -120,11 +120,23 @@ impl Accelerator {
     /// accumulated.
     ///
     /// # Errors
-    /// A limit that is no number; float16 gradients.
+    /// A limit that is no number; float16 gradients; a plan in DeepSpeed's words, which clips by the norm
+    /// and nothing else.
     ///
     /// # Source
-    /// `Accelerator.clip_grad_value_`.
+    /// `Accelerator.clip_grad_value_`. Differs: the original refuses it under FSDP too, where each rank
+    /// can clip its own part.
     pub fn clip_grad_value(&self, parameters: impl ClippedParameters, limit: f64) -> Result<()> {
+        let plan = self.parallel_plan();
+        if plan.is_some_and(|plan| plan.dialect == Dialect::DeepSpeed) {
+            return Err(Error::Argument {
+                operation: "clip_grad_value",
+                expected:
+                    "a job without DeepSpeed; its config clips by the norm: `gradient_clipping`"
+                        .to_owned(),
+                found: "a job with it".to_owned(),
+            });
+        }
         match self.ready_to_clip(parameters)? {
             Some(tensors) => gradient_clipping::clip_grad_value(&tensors, limit),
             None => Ok(()),

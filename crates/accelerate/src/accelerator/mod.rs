@@ -13,6 +13,7 @@ mod local_sgd;
 mod memory;
 mod metrics;
 mod operations;
+mod pipeline;
 mod precision;
 mod prepare;
 mod prepared_model;
@@ -36,7 +37,7 @@ use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::metrics::StepMetricsKwargs;
 use crate::optim::LearningRates;
-use crate::parallel::{self, DeepSpeed, DistributedDataParallelKwargs};
+use crate::parallel::{self, DistributedDataParallelKwargs, Plugins};
 use crate::precision::Precision;
 use crate::profile::ProfileKwargs;
 use crate::registry::Registry;
@@ -102,8 +103,8 @@ struct Shared {
     ddp: DistributedDataParallelKwargs,
     /// How models are spread over ranks; none for whole ones on each.
     plan: Option<ParallelPlan>,
-    /// DeepSpeed's config, where the job is told in its words.
-    deepspeed: Option<DeepSpeed>,
+    /// DeepSpeed's configs, where the job is told in its words.
+    deepspeed: Option<Plugins>,
     /// What was prepared and still exists.
     registry: Registry,
     project: Project,
@@ -222,8 +223,8 @@ impl Accelerator {
     /// The plan by which models are spread over ranks, where there is one.
     #[must_use]
     pub fn parallel_plan(&self) -> Option<&ParallelPlan> {
-        let settled = self.shared.deepspeed.as_ref().and_then(DeepSpeed::plan);
-        settled.or(self.shared.plan.as_ref())
+        let told = self.shared.deepspeed.as_ref().and_then(Plugins::plan);
+        told.or(self.shared.plan.as_ref())
     }
 
     /// The plan, where prepared models are cut into shards by it.

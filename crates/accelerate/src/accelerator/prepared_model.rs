@@ -3,15 +3,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use accelerate_formats::Weights;
-use accelerate_plan::parallel::Sharded;
+use accelerate_plan::env::Environment;
+use accelerate_plan::parallel::{Dialect, ParallelPlan, Recompute, Sharded};
 use accelerate_torch::storage;
 use tch::Device;
 
 use super::Accelerator;
 use crate::accumulation::{ModelGradients, Models};
+use crate::big_model::{check_trainable, device_map_of};
 use crate::checkpoint::{LoadOptions, LoadReport, load_checkpoint_in_model, load_shards};
-use crate::nn::{HookId, Module};
-use crate::parallel::{DataParallel, ShardedModel, Strategy};
+use crate::nn::{HookId, KeptInputs, Module, checkpoint_module};
+use crate::parallel::{DataParallel, ShardedModel, Strategy, innermost_units};
 use crate::registry::ModelHandle;
 use crate::{Error, Result};
 
@@ -21,7 +23,8 @@ use crate::{Error, Result};
 /// which go when it is taken out again.
 #[derive(Debug)]
 pub struct PreparedModel<M> {
-    model: M,
+    /// Shared with what computes activations again, which does not keep it alive.
+    model: Rc<M>,
     gradients: ModelGradients,
     autocast: Option<HookId>,
     data_parallel: Option<(HookId, Rc<DataParallel>)>,
@@ -32,14 +35,19 @@ pub struct PreparedModel<M> {
 
 impl<M: Module> PreparedModel<M> {
     pub(super) fn for_training(mut model: M, accelerator: &Accelerator) -> Result<Self> {
-        if accelerator.sharding().is_some() {
-            hollow(&mut model, accelerator.device())?;
-        }
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let environment = Environment::from_process();
+        check_trainable(&model, &accelerator.shared.state, &environment)?;
+        let mut prepared = match accelerator.sharding() {
+            Some(_) => {
+                hollow(&mut model, accelerator.device())?;
+                Self::in_precision(model, accelerator)?
+            }
+            None => Self::for_evaluation(model, accelerator)?,
+        };
         let shared = &accelerator.shared;
-        let alone = DataParallel::leaves_alone(&prepared.model, accelerator.device());
+        let alone = DataParallel::leaves_alone(&*prepared.model, accelerator.device());
         if let Some(plan) = accelerator.sharding() {
-            let sharded = ShardedModel::new(&prepared.model, &shared.state, plan)?;
+            let sharded = ShardedModel::new(&*prepared.model, &shared.state, plan)?;
             if let Some(scaler) = accelerator.scaler() {
                 // Any model in shards knows the ranks; this one may go before others do.
                 let shared = Rc::downgrade(shared);
@@ -52,18 +60,29 @@ impl<M: Module> PreparedModel<M> {
                 });
             }
             let strategy = Strategy::Sharded(Rc::clone(&sharded));
-            prepared.gradients = ModelGradients::new(&prepared.model, Some(strategy));
+            prepared.gradients = ModelGradients::new(&*prepared.model, Some(strategy));
             prepared.sharded = Some(sharded);
         } else if shared.state.process_group().is_some() && !alone {
             check_copies(accelerator)?;
-            let hook = DataParallel::new(&prepared.model, &shared.state, shared.ddp.clone())?;
+            let kwargs = match accelerator.parallel_plan() {
+                Some(plan) if plan.dialect == Dialect::DeepSpeed => {
+                    let ranks = accelerator.num_processes();
+                    shared
+                        .ddp
+                        .clone()
+                        .averaged_by(plan.reduction.average, ranks)
+                }
+                _ => shared.ddp.clone(),
+            };
+            let hook = DataParallel::new(&*prepared.model, &shared.state, kwargs)?;
             let id = prepared.model.add_hook(Rc::<DataParallel>::clone(&hook))?;
             prepared.gradients =
-                ModelGradients::new(&prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
+                ModelGradients::new(&*prepared.model, Some(Strategy::Data(Rc::clone(&hook))));
             prepared.data_parallel = Some((id, hook));
         }
+        prepared.recompute_units(accelerator.parallel_plan())?;
         let handle = Rc::new(ModelHandle::new(
-            &prepared.model,
+            &*prepared.model,
             prepared.gradients.clone(),
         ));
         shared.registry.models.add(Rc::downgrade(&handle));
@@ -81,16 +100,22 @@ impl<M: Module> PreparedModel<M> {
             return Self::for_evaluation(model, accelerator);
         };
         hollow(&mut model, accelerator.device())?;
-        let mut prepared = Self::for_evaluation(model, accelerator)?;
+        let mut prepared = Self::in_precision(model, accelerator)?;
         let state = &accelerator.shared.state;
-        prepared.sharded = Some(ShardedModel::for_evaluation(&prepared.model, state, plan)?);
+        prepared.sharded = Some(ShardedModel::for_evaluation(&*prepared.model, state, plan)?);
         Ok(prepared)
     }
 
     pub(super) fn for_evaluation(model: M, accelerator: &Accelerator) -> Result<Self> {
-        if accelerator.shared.device_placement {
+        // What a device map has spread stays where it is.
+        if accelerator.shared.device_placement && device_map_of(&model).is_none() {
             model.to_device(accelerator.device())?;
         }
+        Self::in_precision(model, accelerator)
+    }
+
+    /// The model where it lies: one that is cut goes to the device unit by unit.
+    fn in_precision(model: M, accelerator: &Accelerator) -> Result<Self> {
         // Before data parallelism, which then sees outputs as they leave the model.
         let autocast = match accelerator.precision().hook() {
             Some(hook) => Some(model.add_hook(Rc::new(hook))?),
@@ -98,12 +123,40 @@ impl<M: Module> PreparedModel<M> {
         };
         Ok(Self {
             gradients: ModelGradients::new(&model, None),
-            model,
+            model: Rc::new(model),
             autocast,
             data_parallel: None,
             sharded: None,
             handle: None,
         })
+    }
+
+    /// Lets the module with this dotted name compute its activations again in the backward pass, rather
+    /// than keep them; see [`checkpoint_module`]. A plan that asks for it does so for its units.
+    ///
+    /// # Errors
+    /// As [`checkpoint_module`].
+    pub fn checkpoint_activations(&self, name: &str, inputs: KeptInputs) -> Result<HookId> {
+        checkpoint_module(&self.model, name, inputs)
+    }
+
+    fn recompute_units(&self, plan: Option<&ParallelPlan>) -> Result<()> {
+        let (plan, inputs) = match plan.map(|plan| (plan, plan.recompute)) {
+            Some((plan, Recompute::Units)) => (plan, KeptInputs::OnDevice),
+            Some((plan, Recompute::UnitsOffloaded)) => (plan, KeptInputs::InCpuMemory),
+            Some((_, Recompute::Nothing)) | None => return Ok(()),
+        };
+        let units = innermost_units(&*self.model, plan)?;
+        if units.is_empty() {
+            tracing::warn!(
+                "activation checkpointing is asked for, but the whole model is one unit, which keeps \
+                 its activations: name the classes of its layers to wrap"
+            );
+        }
+        for name in units {
+            self.checkpoint_activations(&name, inputs)?;
+        }
+        Ok(())
     }
 
     /// The shards of the model, where each rank keeps only a part of it.
@@ -134,9 +187,9 @@ impl<M: Module> PreparedModel<M> {
     ) -> Result<LoadReport> {
         match &self.sharded {
             Some(sharded) => {
-                load_shards(&self.model, sharded, &Weights::open(checkpoint)?, options)
+                load_shards(&*self.model, sharded, &Weights::open(checkpoint)?, options)
             }
-            None => load_checkpoint_in_model(&self.model, checkpoint, options),
+            None => load_checkpoint_in_model(&*self.model, checkpoint, options),
         }
     }
 
@@ -173,7 +226,9 @@ impl<M: Module> PreparedModel<M> {
         if let (Some((id, _)), Some(state)) = (&self.data_parallel, self.model.state()) {
             state.remove_hook(*id);
         }
-        self.model
+        // Others hold it weakly, but for the time of a backward pass that computes it again.
+        Rc::try_unwrap(self.model)
+            .unwrap_or_else(|_| unreachable!("a model is taken out of its own backward pass"))
     }
 }
 

@@ -219,7 +219,7 @@ pub(super) fn load_model(
     refuse("model", problems)?;
     parts.iter().try_for_each(|part| read(&checkpoint, part))?;
     if let Some(sharded) = sharded {
-        sharded.note_values();
+        sharded.note_values()?;
     }
     Ok(())
 }

@@ -172,12 +172,9 @@ pub(super) fn load_optimizer(
     let settings = read_settings(&checkpoint, &known, groups)?;
     let mut state = torch_state::optimizer(settings, optimizer.name())?;
     let mut steps = 0.0_f64;
+    let kinds = kinds_by_name(&checkpoint);
     for (number, (name, parameter)) in known.parameters.iter().enumerate() {
-        let prefix = format!("{ROOT}.{STATE}.{name}.");
-        for tensor in checkpoint.tensors() {
-            let Some(kind) = tensor.name().strip_prefix(&prefix) else {
-                continue;
-            };
+        for &kind in kinds.get(name.as_str()).into_iter().flatten() {
             let kept = match kind {
                 STEP => None,
                 _ => known.shards.get(&storage::identity(parameter)),
@@ -201,6 +198,20 @@ pub(super) fn load_optimizer(
         state.push(STEPS, StateValue::Int(steps as i64));
     }
     optimizer.load_state_dict(&state)
+}
+
+/// What there is of each parameter, by the parameter's name.
+fn kinds_by_name(checkpoint: &DistributedCheckpoint) -> HashMap<&str, Vec<&str>> {
+    let prefix = format!("{ROOT}.{STATE}.");
+    let mut found = HashMap::<_, Vec<_>>::new();
+    for tensor in checkpoint.tensors() {
+        let own = tensor.name().strip_prefix(&prefix);
+        // The names of parameters have dots too; kinds have none.
+        if let Some((name, kind)) = own.and_then(|own| own.rsplit_once('.')) {
+            found.entry(name).or_default().push(kind);
+        }
+    }
+    found
 }
 
 /// The settings of all groups in PyTorch's form.

@@ -12,14 +12,23 @@ use crate::nn::Module as _;
 use crate::registry::ModelHandle;
 use crate::{Error, Result};
 
+/// Behind the name of a parameter: what a rank keeps of its gradient's sum over ranks, beside a whole
+/// gradient of the rank that is still to be added to it.
+const SHARD: &str = "#shard";
+
 /// The gradients of all models, by place and name.
 pub(super) fn plan(name: String, models: &[Rc<ModelHandle>]) -> Result<PlannedFile> {
     let mut torch = TorchState::default();
     let mut all = Vec::new();
     for model in models {
         let mut own = Dict::new();
+        let sharded = model.gradients().sharded();
         for (name, parameter) in model.named_parameters() {
-            if let Some(gradient) = autograd::grad(parameter.tensor())? {
+            let parameter = parameter.tensor();
+            if let Some(hidden) = sharded.and_then(|sharded| sharded.hidden_gradient(parameter)) {
+                own.push(format!("{name}{SHARD}"), torch.tensor(&hidden)?);
+            }
+            if let Some(gradient) = autograd::grad(parameter)? {
                 own.push(name, torch.tensor(&gradient)?);
             }
         }
@@ -57,6 +66,24 @@ pub(super) fn load(path: &Path, models: &[Rc<ModelHandle>]) -> Result<()> {
             let mut gradient = parameter.f_zeros_like()?;
             tch::no_grad(|| gradient.f_copy_(&stored))?;
             autograd::set_grad(parameter, Some(&gradient))?;
+        }
+        if let Some(own) = saved.get(place) {
+            load_hidden(model, own)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives shards what they keep beside whole gradients, which are there already.
+fn load_hidden(model: &ModelHandle, saved: &Value) -> Result<()> {
+    let Some(sharded) = model.gradients().sharded() else {
+        return Ok(());
+    };
+    for (name, parameter) in model.named_parameters() {
+        let stored = saved.get(&format!("{name}{SHARD}"));
+        if let Some(stored) = stored.and_then(Value::as_tensor) {
+            let stored = torch_state::tensor(stored)?;
+            sharded.restore_hidden_gradient(&name, parameter.tensor(), &stored)?;
         }
     }
     Ok(())

@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use accelerate_formats::{Dtype, WeightTensor, Weights};
+use accelerate_formats::{Dtype, StoredTensor, WeightTensor, Weights};
 use accelerate_torch::storage;
 use tch::{Kind, Tensor};
 
-use super::compare::{Incoming, compare, copy_all};
+use super::compare::{Incoming, compare};
 use super::dtype::kind_of;
 use super::report::{LoadReport, TensorType};
 use crate::nn::{Module, require_state};
@@ -124,16 +124,8 @@ pub fn load_weights(
     options: &LoadOptions<'_>,
 ) -> Result<LoadReport> {
     require_state(module, "load_weights")?;
-    let slices = slices(weights);
-    let (report, copies) = compare(module, &slices, options)?;
-    if !options.accepts(&report) {
-        return Err(Error::WeightsDoNotFit {
-            path: weights.path().to_owned(),
-            class: module.class_name(),
-            report: Box::new(report),
-        });
-    }
-    copy_all(&copies)?;
+    let (report, paired) = pair_weights(module, weights, options)?;
+    tch::no_grad(|| paired.iter().try_for_each(Paired::copy))?;
     Ok(report)
 }
 
@@ -182,7 +174,7 @@ impl Incoming for Slice<'_> {
     }
 
     fn copy_to(&self, target: &Tensor) -> Result<()> {
-        copy(&self.tensor, target)
+        copy(self.tensor.name(), self.tensor.stored(), target)
     }
 }
 
@@ -193,7 +185,7 @@ impl Slice<'_> {
             return Ok(());
         }
         let (start, count) = (range.start as i64, range.len() as i64);
-        let own = as_tensor(&self.tensor)?
+        let own = stored_values(self.tensor.name(), self.tensor.stored())?
             .f_reshape([-1])?
             .f_narrow(0, start, count)?;
         target.shallow_clone().f_copy_(&own)?;
@@ -201,30 +193,80 @@ impl Slice<'_> {
     }
 }
 
-fn copy(slice: &WeightTensor<'_>, target: &Tensor) -> Result<()> {
-    if slice.byte_len() == 0 {
+fn copy(name: &str, stored: &StoredTensor, target: &Tensor) -> Result<()> {
+    if stored.byte_len() == 0 {
         return Ok(());
     }
-    target.shallow_clone().f_copy_(&as_tensor(slice)?)?;
+    let values = stored_values(name, stored)?;
+    target.shallow_clone().f_copy_(&values)?;
     Ok(())
 }
 
-/// The bytes of a file as a tensor, where they lie if their address allows it.
-fn as_tensor(slice: &WeightTensor<'_>) -> Result<Tensor> {
-    let kind = kind_of(slice.dtype()).ok_or_else(|| unknown_to_libtorch(slice.dtype()))?;
-    let lengths = slice.shape().iter().map(|&length| i64::try_from(length));
+/// The bytes of a file as a tensor to be read, where they lie if their address allows it.
+pub(crate) fn stored_values(name: &str, stored: &StoredTensor) -> Result<Tensor> {
+    let (kind, shape) = stored_type(name, stored)?;
+    let bytes = stored.to_owner()?;
+    if bytes.is_aligned_to(stored.dtype().alignment()) {
+        return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
+    }
+    Ok(Tensor::f_from_data_size(&bytes, &shape, kind)?)
+}
+
+/// libtorch's name for the type of a tensor in a file, and its shape.
+pub(crate) fn stored_type(name: &str, stored: &StoredTensor) -> Result<(Kind, Vec<i64>)> {
+    let kind = kind_of(stored.dtype()).ok_or_else(|| unknown_to_libtorch(stored.dtype()))?;
+    let lengths = stored.shape().iter().map(|&length| i64::try_from(length));
     let shape = lengths
         .collect::<Result<Vec<_>, _>>()
         .map_err(|_| Error::Argument {
             operation: "load_weights",
             expected: "dimensions within a signed 64-bit number".to_owned(),
-            found: format!("the shape {:?} of `{}`", slice.shape(), slice.name()),
+            found: format!("the shape {:?} of `{name}`", stored.shape()),
         })?;
-    let bytes = slice.to_owner()?;
-    if bytes.is_aligned_to(slice.dtype().alignment()) {
-        return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
+    Ok((kind, shape))
+}
+
+/// A tensor of a file, and the one of the module that is to have its values.
+pub(crate) struct Paired {
+    /// The name in the file.
+    pub(crate) name: String,
+    pub(crate) stored: StoredTensor,
+    /// A handle on the module's tensor.
+    pub(crate) target: Tensor,
+}
+
+impl Paired {
+    fn copy(&self) -> Result<()> {
+        copy(&self.name, &self.stored, &self.target)
     }
-    Ok(Tensor::f_from_data_size(&bytes, &shape, kind)?)
+}
+
+/// Pairs the tensors of files with those of a module, which may be on the meta device, under the
+/// rules of [`load_weights`].
+///
+/// # Errors
+/// As [`load_weights`], apart from memory.
+pub(crate) fn pair_weights(
+    module: &dyn Module,
+    weights: &Weights,
+    options: &LoadOptions<'_>,
+) -> Result<(LoadReport, Vec<Paired>)> {
+    let slices = slices(weights);
+    let (report, copies) = compare(module, &slices, options)?;
+    if !options.accepts(&report) {
+        return Err(Error::WeightsDoNotFit {
+            path: weights.path().to_owned(),
+            class: module.class_name(),
+            report: Box::new(report),
+        });
+    }
+    let paired = copies.into_iter().map(|(slice, target)| Paired {
+        name: slice.name.to_owned(),
+        stored: slice.tensor.stored().clone(),
+        target: target.shallow_clone(),
+    });
+    let paired = paired.collect();
+    Ok((report, paired))
 }
 
 fn unknown_to_libtorch(dtype: Dtype) -> Error {

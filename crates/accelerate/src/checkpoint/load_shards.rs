@@ -38,7 +38,7 @@ pub(crate) fn load_shards(
                 None => slice.copy_to(target),
             })
     })?;
-    sharded.note_values();
+    sharded.note_values()?;
     Ok(report)
 }
 

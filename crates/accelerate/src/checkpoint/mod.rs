@@ -13,6 +13,7 @@ mod checkpointable;
 mod comm_hooks;
 mod compare;
 mod copies;
+mod deepspeed;
 mod distributed;
 mod distributed_optimizer;
 mod dtype;
@@ -64,6 +65,7 @@ pub use self::state_hooks::{
 
 pub(crate) use self::agreement::together;
 pub(crate) use self::background::BackgroundSaves;
+pub(crate) use self::load::{Paired, pair_weights, stored_type, stored_values};
 pub(crate) use self::load_shards::load_shards;
 pub(crate) use self::project::Project;
 pub(crate) use self::save_model::save_weights_of;

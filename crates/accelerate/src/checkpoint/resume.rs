@@ -7,6 +7,7 @@ use accelerate_torch::profiler::ProfileRange;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::together;
+use super::deepspeed;
 use super::distributed;
 use super::distributed_optimizer::load_optimizer;
 use super::files;
@@ -161,6 +162,11 @@ impl TrainingState<'_> {
                 distributed::load_model(&place, model.module, sharded)?;
                 continue;
             }
+            if let Some(place) = deepspeed::folder_in(folder, model.index) {
+                let sharded = sharded.map(|sharded| &**sharded);
+                deepspeed::load_model(&place, model.module, sharded)?;
+                continue;
+            }
             let weights = Weights::open(files::model_in(folder, model.index))?;
             let options = LoadOptions::strict();
             let _report = match sharded {
@@ -172,6 +178,10 @@ impl TrainingState<'_> {
             let mut optimizer = optimizer.borrow_mut();
             if let Some(place) = distributed::optimizer_folder(folder, index) {
                 load_optimizer(&place, &mut *optimizer, &models)?;
+                continue;
+            }
+            if let Some(place) = deepspeed::folder_in(folder, index) {
+                deepspeed::load_optimizer(&place, &mut *optimizer, &models)?;
                 continue;
             }
             let value = torch_state::read(&folder.join(files::optimizer(index)))?;
@@ -239,6 +249,7 @@ impl TrainingState<'_> {
         }
         compare("optimizers", registry.optimizers.alive().len(), &|i| {
             distributed::optimizer_folder(folder, i)
+                .or_else(|| deepspeed::folder_in(folder, i))
                 .unwrap_or_else(|| folder.join(files::optimizer(i)))
         });
         compare("schedules", registry.schedulers.alive().len(), &|i| {
@@ -342,7 +353,9 @@ impl TrainingState<'_> {
 
 /// The weights of a model, in whichever form they are there.
 fn model_in(folder: &Path, index: usize) -> PathBuf {
-    distributed::model_folder(folder, index).unwrap_or_else(|| files::model_in(folder, index))
+    distributed::model_folder(folder, index)
+        .or_else(|| deepspeed::folder_in(folder, index))
+        .unwrap_or_else(|| files::model_in(folder, index))
 }
 
 fn mismatch(problem: String) -> Error {

@@ -11,6 +11,7 @@ use super::report::LoadReport;
 use super::state_dict::{StateDict, state_dict};
 use super::weight_set::WeightSet;
 use crate::Result;
+use crate::big_model::{get_state_dict_offloaded_model, is_offloaded};
 use crate::nn::{Module, require_state};
 
 /// How [`save_model`] writes.
@@ -58,7 +59,8 @@ impl SaveModelOptions {
 /// `model.safetensors.index.json`, or `pytorch_model.bin`. A tied weight is stored once; safetensors
 /// files list its other names, and a torch file has them all. What an earlier save left there and
 /// loading would take for a part of this one is deleted. Memory is needed for one tensor at a time,
-/// and for none that lies contiguous on the CPU.
+/// and for none that lies contiguous on the CPU. Weights that a device map keeps elsewhere
+/// ([`big_model`](crate::big_model)) are written from there.
 ///
 /// # Errors
 /// [`Error::OnMeta`](crate::Error::OnMeta) naming weights without values, [`Error::Io`](crate::Error::Io) if the folder is a file or cannot
@@ -72,8 +74,16 @@ pub fn save_model(
     folder: impl AsRef<Path>,
     options: &SaveModelOptions,
 ) -> Result<Vec<PathBuf>> {
+    save_weights_of(weights_of(module)?, folder.as_ref(), options)
+}
+
+/// All weights of a module, wherever a device map has put them.
+fn weights_of(module: &dyn Module) -> Result<StateDict> {
+    if is_offloaded(module) {
+        return get_state_dict_offloaded_model(module);
+    }
     require_state(module, "save_model")?;
-    save_weights_of(state_dict(module)?, folder.as_ref(), options)
+    state_dict(module)
 }
 
 /// As [`save_model`], of weights by name.

@@ -8,6 +8,7 @@ use accelerate_torch::profiler::ProfileRange;
 
 use super::agreement::{Agreement, together};
 use super::background::BackgroundSaves;
+use super::deepspeed;
 use super::distributed;
 use super::distributed_optimizer::save_optimizer;
 use super::files;
@@ -70,15 +71,29 @@ impl TrainingState<'_> {
         let mut files = Vec::new();
         let (folder, main) = (placing.folder(), placing.is_main());
         let models = self.registry.models.alive();
+        let optimizers = self.registry.optimizers.alive();
+        let engines = match self.project.configuration.save_on_each_node {
+            // Such folders have parts of all machines.
+            true => None,
+            false => deepspeed::engines(&models, &optimizers, self.state)?,
+        };
         let mut whole = Vec::new();
-        for (index, weights) in self.weights(&folder, main)? {
+        let weights = self.weights(&folder, main, engines.is_some())?;
+        // What goes into folders of DeepSpeed's is not here.
+        for (index, weights) in weights.into_iter().filter(|_| engines.is_none()) {
             match models.get(index).filter(|model| self.writes_shards(model)) {
                 Some(model) => self.write_shards(&folder, index, model)?,
                 None => whole.push((index, weights)),
             }
         }
         // What one rank does alone, and may fail at, comes behind what ranks do together.
-        let optimizers = self.optimizers(&folder, main)?;
+        let optimizers = match &engines {
+            Some(engines) => {
+                deepspeed::plan(engines, self.state, &folder, &mut files)?;
+                Vec::new()
+            }
+            None => self.optimizers(&folder, main)?,
+        };
         if main {
             for (index, weights) in whole {
                 files.push(model_file(index, weights, options)?);
@@ -119,8 +134,8 @@ impl TrainingState<'_> {
 
     /// The weights of each model that the hooks leave to be saved, with its place. Those of a model
     /// in shards are whole on ranks that are `main`, and none on others or where each rank writes its
-    /// own.
-    fn weights(&self, folder: &Path, main: bool) -> Result<Vec<(usize, StateDict)>> {
+    /// own, as it does with `engines`.
+    fn weights(&self, folder: &Path, main: bool, engines: bool) -> Result<Vec<(usize, StateDict)>> {
         let models: Vec<Rc<ModelHandle>> = self.registry.models.alive();
         let mut saving = SavingState {
             output_dir: folder,
@@ -132,7 +147,7 @@ impl TrainingState<'_> {
                 index,
                 module: &**model,
                 weights: match model.gradients().sharded() {
-                    Some(_) if self.writes_shards(model) => StateDict::new(),
+                    Some(_) if engines || self.writes_shards(model) => StateDict::new(),
                     Some(sharded) => sharded.whole_state(&**model, main)?,
                     None => state_dict(&**model)?,
                 },

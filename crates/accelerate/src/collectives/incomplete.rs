@@ -30,7 +30,7 @@ impl RankTrace {
     }
 
     /// Whether its process can do no more.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         matches!(
             self.attendance,
             Attendance::Ended | Attendance::Left | Attendance::Silent

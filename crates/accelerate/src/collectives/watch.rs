@@ -110,7 +110,8 @@ impl<'a> Watch<'a> {
         wire::device(self.group, self.state)
     }
 
-    fn explain(&self, error: Error) -> Error {
+    /// A failure between ranks with who is missing; other errors as they are.
+    pub(crate) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Torch(error) => whereabouts::explain(self.state, Some(self.call), error),
             other => other,

@@ -61,7 +61,14 @@ fn with_hooks<M: Forward>(module: &M, mut input: M::Input, hooks: &Hooks) -> Res
         pass.running.end += 1;
     }
     let backward = BackwardPass::begin(module.class_name(), &hooks.backward, &mut input)?;
-    let mut output = module.forward(input)?;
+    let checkpoint = hooks.forward.iter().find_map(|(_, hook)| {
+        let checkpoint = hook.checkpoint();
+        checkpoint.filter(|one| one.applies_to(module))
+    });
+    let mut output = match checkpoint {
+        Some(checkpoint) => checkpoint.forward(module, input)?,
+        None => module.forward(input)?,
+    };
     for (_, hook) in &hooks.forward {
         pass.running.start += 1;
         hook.after_forward(module, &mut output)?;

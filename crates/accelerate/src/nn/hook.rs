@@ -1,11 +1,14 @@
 //! Mode and hooks of one module.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{BackwardHook, Module};
+use tch::Device;
+
+use super::{ActivationCheckpoint, BackwardHook, Module};
 use crate::Result;
 use crate::tree::Tree;
 
@@ -37,6 +40,27 @@ pub trait Hook {
     /// because the call failed or panicked: ends what `before_forward` began.
     fn abandon_forward(&self, module: &dyn Module) {
         let _ = module;
+    }
+
+    /// What lets the module compute its activations again in the backward pass, rather than keep
+    /// them; the first hook of a module that answers counts.
+    fn checkpoint(&self) -> Option<&ActivationCheckpoint> {
+        None
+    }
+
+    /// Runs before the module, or one around it, is [moved](super::Module::to_device) as a whole.
+    ///
+    /// # Errors
+    /// An error keeps everything where it is.
+    fn before_move(&self, module: &dyn Module, device: Device) -> Result<()> {
+        let _ = (module, device);
+        Ok(())
+    }
+
+    /// This hook as a value of any type, for who looks for hooks of one kind among those of a module;
+    /// nothing unless written.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 }
 
@@ -124,6 +148,40 @@ impl ModuleState {
             *slot = None;
         }
         left < before
+    }
+
+    /// The hooks of the type `H`, in the order they were added.
+    pub(crate) fn hooks_of<H: Hook + Clone + 'static>(&self) -> Vec<H> {
+        self.forward_hooks_of::<H>().map(|(_, hook)| hook).collect()
+    }
+
+    /// Removes the hooks of the type `H`, and gives them.
+    pub(crate) fn take_hooks<H: Hook + Clone + 'static>(&self) -> Vec<H> {
+        let found: Vec<_> = self.forward_hooks_of::<H>().collect();
+        found
+            .into_iter()
+            .map(|(id, hook)| {
+                self.remove_hook(id);
+                hook
+            })
+            .collect()
+    }
+
+    fn forward_hooks_of<H: Hook + Clone + 'static>(
+        &self,
+    ) -> impl Iterator<Item = (HookId, H)> + use<H> {
+        let hooks = self.hooks().map(|hooks| hooks.forward.clone());
+        hooks.into_iter().flatten().filter_map(|(id, hook)| {
+            let hook = hook.as_any()?.downcast_ref::<H>()?;
+            Some((id, hook.clone()))
+        })
+    }
+
+    /// Asks every hook whether the module may be moved.
+    pub(super) fn ask_to_move(&self, module: &dyn Module, device: Device) -> Result<()> {
+        let hooks = self.hooks().map(|hooks| hooks.forward.clone());
+        let mut hooks = hooks.into_iter().flatten();
+        hooks.try_for_each(|(_, hook)| hook.before_move(module, device))
     }
 
     /// The same number for two states exactly where they belong to one module and its clones.

@@ -10,6 +10,7 @@
 //! | [`Module`], [`Member`], [`ModuleField`] | the tree: what a module is made of, and the walks over it |
 //! | [`Forward`], [`IntoInput`] | calling a module |
 //! | [`ModuleState`], [`Hook`], [`BackwardHook`] | mode and hooks of one module |
+//! | [`checkpoint_module`] | activations that are computed again rather than kept |
 //! | [`Layer`], [`Sequential`] | modules whose type is chosen at run time, one after another |
 //! | [`init_empty_weights`], [`InitScope`] | models without memory, to be filled later |
 //! | [`Parameter`], [`Buffer`] | tensors that belong to a module |
@@ -57,6 +58,7 @@
 //! ```
 
 mod activation;
+mod activation_checkpoint;
 mod alibi;
 mod attention;
 mod backward_hook;
@@ -90,6 +92,7 @@ mod rotary;
 mod sequential;
 mod sequential_of;
 mod shape_only;
+mod surroundings;
 mod ties;
 mod var_store;
 mod walk;
@@ -98,6 +101,7 @@ mod walk;
 pub use accelerate_derive::Module;
 
 pub use self::activation::{Activation, ActivationFunction, UnknownActivation};
+pub use self::activation_checkpoint::{ActivationCheckpoint, KeptInputs, checkpoint_module};
 pub use self::alibi::{alibi_biases, alibi_slopes};
 pub use self::attention::{Attention, scaled_dot_product_attention};
 pub use self::backward_hook::BackwardHook;
@@ -137,10 +141,12 @@ pub use self::sequential::Sequential;
 pub use self::sequential_of::SequentialOf;
 pub use self::var_store::VarStoreModel;
 
+pub(crate) use self::activation_checkpoint::is_any_checkpointed;
 pub(crate) use self::flat::FlatMembers;
-pub(crate) use self::moves::{require_state, require_values};
+pub(crate) use self::moves::{materialize_where, require_state, require_values};
 pub(crate) use self::walk::{
-    buffers as all_buffers, parameters as all_parameters, state as all_state,
+    TensorMut, buffers as all_buffers, parameters as all_parameters, state as all_state,
+    tensors_mut,
 };
 
 #[cfg(test)]

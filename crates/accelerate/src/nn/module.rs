@@ -140,7 +140,9 @@ pub trait Module: AsModule + Any {
     /// tied.
     ///
     /// # Errors
-    /// [`Error::OnMeta`] before anything moves, if a tensor has no values to move. If the device
+    /// [`Error::OnMeta`] before anything moves, if a tensor has no values to move; what a
+    /// [hook](super::Hook::before_move) has against it, such as one of a model that is spread over
+    /// devices. If the device
     /// is absent or out of memory; parameters moved until then stay moved.
     fn to_device(&self, device: Device) -> Result<()> {
         moves::to_device(self.as_module(), device)

@@ -13,6 +13,11 @@ use crate::{Error, Result};
 
 /// Moves everything, once it is known that there is something to move.
 pub(super) fn to_device(root: &dyn Module, device: Device) -> Result<()> {
+    for (_, module) in walk::modules(root) {
+        if let Some(state) = module.state() {
+            state.ask_to_move(module, device)?;
+        }
+    }
     require_values(root, "to_device")?;
     for (_, parameter) in walk::without_repeats(walk::parameters(root), Parameter::identity) {
         parameter.to_device(device)?;
@@ -49,10 +54,22 @@ pub(super) fn to_kind(root: &dyn Module, kind: Kind) -> Result<()> {
 ///
 /// libtorch cannot give a meta tensor memory in place, so all its names get a new one.
 pub(super) fn materialize(root: &mut dyn Module, device: Device) -> Result<()> {
+    materialize_where(root, device, &|_| true)
+}
+
+/// As [`materialize`], for the tensors whose names `is_wanted` accepts.
+pub(crate) fn materialize_where(
+    root: &mut dyn Module,
+    device: Device,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     // With the old one, whose identity must not be given again meanwhile.
     let mut parameters: HashMap<usize, (Parameter, Parameter)> = HashMap::new();
     let mut buffers: HashMap<usize, (Buffer, Buffer)> = HashMap::new();
-    walk::tensors_mut(root, &mut |_, tensor| {
+    walk::tensors_mut(root, &mut |name, tensor| {
+        if !is_wanted(&name) {
+            return Ok(());
+        }
         match tensor {
             TensorMut::Parameter(place) if place.is_meta()? => {
                 let new = match parameters.entry(place.identity()) {

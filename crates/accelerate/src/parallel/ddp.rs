@@ -1,6 +1,7 @@
 //! Data parallelism: every rank has the whole model and a part of the batch.
 
 pub(super) mod agreement;
+mod average;
 mod compression;
 mod join;
 mod order;

@@ -1,10 +1,11 @@
-//! Ways to train one model on several ranks.
+//! Ways to train one model on several ranks, and to run one that is spread over them.
 
 mod comm_hook;
 mod ddp;
 mod deepspeed;
 mod join;
 mod local_sgd;
+mod pipeline;
 mod sharded;
 mod strategy;
 
@@ -15,11 +16,14 @@ pub use comm_hook::{
 };
 pub use ddp::{DataParallel, DistributedDataParallelKwargs, Gradients, UnusedReport};
 pub use deepspeed::Together;
-pub(crate) use deepspeed::{DeepSpeed, Manner};
+pub(crate) use deepspeed::{DeepSpeed, Manner, Plugins};
 pub use join::{Joinable, join_uneven_inputs};
 pub use local_sgd::LocalSgd;
+pub use pipeline::{Pipelined, PipelineOptions, PipelineStep, PipelinedModel, SplitPoints};
 pub use sharded::ShardedModel;
 pub(crate) use sharded::{
-    Kept, Piece, check_optimizer, pieces, slices_of_state, total_norm, whole_state_of,
+    Kept, Piece, check_optimizer, innermost_units, pieces, slices_of_state, total_norm,
+    visit_whole_state,
+    whole_state_of,
 };
 pub(crate) use strategy::{Strategy, backward};

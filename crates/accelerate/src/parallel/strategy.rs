@@ -1,6 +1,7 @@
 //! What trains a prepared model on several ranks, and backward passes through such models.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use accelerate_torch as torch;
 use accelerate_torch::autograd::{self, BackwardOptions};
@@ -9,6 +10,7 @@ use tch::Tensor;
 use super::ddp::unused;
 use super::{DataParallel, ShardedModel};
 use crate::collectives::{Site, explain};
+use crate::nn::is_any_checkpointed;
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -54,6 +56,21 @@ impl Strategy {
         }
     }
 
+    /// What is to be told behind a backward pass before anything of it is finished.
+    fn join_backward(&self) -> Result<()> {
+        match self {
+            Self::Data(_) => Ok(()),
+            Self::Sharded(model) => model.join_backward(),
+        }
+    }
+
+    fn is_agreed(&self) -> Result<bool> {
+        match self {
+            Self::Data(_) => Ok(true),
+            Self::Sharded(model) => model.is_agreed(),
+        }
+    }
+
     fn abandon_backward(&self) {
         if let Self::Sharded(model) = self {
             model.abandon_backward();
@@ -75,7 +92,12 @@ pub(crate) fn backward(
     models: &[Strategy],
     loss: &Tensor,
 ) -> Result<()> {
-    let (losses, options) = ([loss.shallow_clone()], BackwardOptions::default());
+    let losses = [loss.shallow_clone()];
+    let options = BackwardOptions {
+        // What a module computes again, it computes where it lives.
+        on_calling_thread: is_any_checkpointed(),
+        ..BackwardOptions::default()
+    };
     // All of them are asked: each forgets that it waited.
     let waited = models.iter().filter(|model| model.takes_part());
     let exchanges = waited.count() > 0;
@@ -91,7 +113,7 @@ pub(crate) fn backward(
                 true => cause(error),
                 false => error.into(),
             });
-        let done = ran.and_then(|()| models.iter().try_for_each(Strategy::finish_backward));
+        let done = ran.and_then(|()| finish(models));
         done.map_err(|error| {
             models.iter().for_each(Strategy::abandon_backward);
             let explained = match error {
@@ -110,6 +132,33 @@ pub(crate) fn backward(
         })
     })
 }
+
+/// Ends the backward pass of all models, each as soon as the ranks agree about it.
+///
+/// Not in a fixed order: another rank may still be in the backward pass of one of them, and go on only
+/// with this rank's part of it.
+fn finish(models: &[Strategy]) -> Result<()> {
+    models.iter().try_for_each(Strategy::join_backward)?;
+    let mut left: Vec<&Strategy> = models.iter().collect();
+    while left.len() > 1 {
+        let mut waiting = Vec::new();
+        for model in left.drain(..) {
+            match model.is_agreed()? {
+                true => model.finish_backward()?,
+                false => waiting.push(model),
+            }
+        }
+        left = waiting;
+        if left.len() > 1 {
+            let _blocked = torch::Blocked::begin();
+            std::thread::sleep(AGREEMENT_PAUSE);
+        }
+    }
+    left.into_iter().try_for_each(Strategy::finish_backward)
+}
+
+/// How long a rank waits before it asks again whether all have told.
+const AGREEMENT_PAUSE: Duration = Duration::from_micros(100);
 
 /// The failure of a collective inside of a hook, as one of the hook's caller.
 fn cause(error: torch::Error) -> Error {

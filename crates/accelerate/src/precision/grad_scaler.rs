@@ -2,9 +2,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
+use accelerate_plan::parallel::LossScaling;
 use accelerate_torch::{autograd, foreach};
 use tch::{Device, Kind, Tensor};
 
+use super::deepspeed_scale::{DeepSpeedScale, DynamicScale};
 use super::scaler_kwargs::GradScalerKwargs;
 use crate::optim::{LearningRates, Optimizer};
 use crate::{Error, Result};
@@ -31,6 +33,8 @@ pub struct GradScaler {
 
 pub(super) struct Shared {
     pub(super) kwargs: GradScalerKwargs,
+    /// How the scale moves on, where that is not as the settings say.
+    pub(super) deepspeed: Option<DeepSpeedScale>,
     /// Scale and number of good steps, once a device is known.
     pub(super) tensors: Option<Tensors>,
     /// The number of good steps until then.
@@ -78,10 +82,52 @@ impl GradScaler {
     /// # Errors
     /// Settings out of their range.
     pub fn new(kwargs: GradScalerKwargs) -> Result<Self> {
+        Self::with(kwargs, None)
+    }
+
+    /// A scaler by the rule of a plan; with [`LossScaling::Accelerator`] or [`LossScaling::Off`] one
+    /// with these settings.
+    ///
+    /// By DeepSpeed's rules the scale is looked at on the CPU at each step, and a dynamic one that
+    /// cannot become less ends the training.
+    ///
+    /// # Errors
+    /// A first scale that is not above 0, or too large for float32.
+    ///
+    /// # Source
+    /// `deepspeed.runtime.fp16.loss_scaler`.
+    pub fn by_plan(scaling: LossScaling, kwargs: GradScalerKwargs) -> Result<Self> {
+        let (init_scale, rule) = match scaling {
+            LossScaling::Off | LossScaling::Accelerator => return Self::new(kwargs),
+            LossScaling::Fixed(scale) => (scale, DeepSpeedScale::Fixed),
+            LossScaling::Dynamic(rule) => {
+                let power = i32::try_from(rule.initial_scale_power).unwrap_or(i32::MAX);
+                let rule = DeepSpeedScale::Dynamic(DynamicScale::new(rule));
+                (2f64.powi(power), rule)
+            }
+        };
+        if init_scale > f64::from(f32::MAX) {
+            return Err(Error::Argument {
+                operation: "gradient scaler",
+                expected: "a first scale of the loss that float32 holds: \
+                           `fp16.initial_scale_power` up to 127"
+                    .to_owned(),
+                found: format!("{init_scale:e}"),
+            });
+        }
+        let kwargs = GradScalerKwargs {
+            init_scale,
+            ..kwargs
+        };
+        Self::with(kwargs, Some(rule))
+    }
+
+    fn with(kwargs: GradScalerKwargs, deepspeed: Option<DeepSpeedScale>) -> Result<Self> {
         kwargs.check()?;
         Ok(Self {
             shared: Rc::new(RefCell::new(Shared {
                 kwargs,
+                deepspeed,
                 tensors: None,
                 init_tracker: 0,
                 optimizers: Vec::new(),
@@ -180,7 +226,11 @@ impl GradScaler {
         }
         // What has been divided stays so; groups that came since are new at the end.
         shared.unscale(rates, &parameters)?;
+        let share = shared.share.clone();
         let progress = shared.progress(rates);
+        if let (Some(share), Some(first)) = (share, parameters.first()) {
+            progress.share(&share, first.device())?;
+        }
         if progress.found.is_empty() {
             return Err(order(
                 "step with a gradient scaler",
@@ -190,16 +240,8 @@ impl GradScaler {
             ));
         }
         progress.stepped = true;
-        let found: Vec<_> = progress
-            .found
-            .iter()
-            .map(|(_, one)| one.shallow_clone())
-            .collect();
         let mut nonfinite = false;
-        for found in &found {
-            if let Some(share) = &shared.share {
-                share(found)?;
-            }
+        for (_, found) in &progress.found {
             nonfinite |= found.f_double_value(&[])? != 0.0;
         }
         Ok(nonfinite)
@@ -380,6 +422,15 @@ impl Shared {
             });
         };
         tensors.keep_used()?;
+        if let Some(rule) = &mut self.deepspeed {
+            let mut is_overflow = false;
+            for (_, one) in found {
+                is_overflow |= one.f_double_value(&[])? != 0.0;
+            }
+            let scale = rule.next(tensors.scale.f_double_value(&[])?, is_overflow)?;
+            let _ = tch::no_grad(|| tensors.scale.f_fill_(scale))?;
+            return Ok(());
+        }
         tch::no_grad(|| {
             let mut sum = Tensor::f_zeros_like(&tensors.scale)?;
             for (_, one) in found {
@@ -419,6 +470,25 @@ impl Tensors {
 }
 
 impl Progress {
+    /// Takes what any rank found for what this one did, also where it has no gradients itself.
+    ///
+    /// # Collective
+    /// Every rank calls this, whatever it has.
+    fn share(&mut self, share: &Share, device: Device) -> Result<()> {
+        let mut own = 0.0;
+        for (_, found) in &self.found {
+            own += found.f_double_value(&[])?;
+        }
+        let has_gradients = f64::from(u8::from(!self.found.is_empty()));
+        let all = Tensor::from_slice(&[own, has_gradients]);
+        let all = all.f_to_kind(Kind::Float)?.f_to_device(device)?;
+        share(&all)?;
+        if all.f_double_value(&[1])? > 0.0 {
+            self.found = vec![(device, all.f_select(0, 0)?)];
+        }
+        Ok(())
+    }
+
     fn found_on(&mut self, device: Device) -> Result<Tensor> {
         if let Some((_, found)) = self.found.iter().find(|(own, _)| *own == device) {
             return Ok(found.shallow_clone());

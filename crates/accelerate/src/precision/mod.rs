@@ -26,11 +26,13 @@
 //! [`Accelerator::autocast`]: crate::Accelerator::autocast
 
 mod autocast;
+mod deepspeed_scale;
 mod grad_scaler;
 mod scaler_kwargs;
 mod scaler_state;
 
 pub use accelerate_plan::MixedPrecision;
+pub use accelerate_plan::parallel::{LossScaling, ScaleRule};
 pub use autocast::{AutocastHook, AutocastKwargs, AutocastScope, convert_outputs_to_fp32};
 pub use grad_scaler::GradScaler;
 pub use scaler_kwargs::GradScalerKwargs;
@@ -48,6 +50,9 @@ pub struct PrecisionOptions {
     pub autocast: AutocastKwargs,
     /// How the loss is scaled.
     pub grad_scaler: GradScalerKwargs,
+    /// By which rule: [`Fixed`](LossScaling::Fixed) and [`Dynamic`](LossScaling::Dynamic) stand instead
+    /// of `grad_scaler`, and count in any precision, unless fp16 is not computed in.
+    pub loss_scaling: LossScaling,
     /// Whether outputs of prepared models become float32.
     pub convert_outputs_to_fp32: bool,
     /// Whether fp16 really computes in float16 on a CPU.
@@ -59,6 +64,7 @@ impl Default for PrecisionOptions {
         Self {
             autocast: AutocastKwargs::default(),
             grad_scaler: GradScalerKwargs::default(),
+            loss_scaling: LossScaling::Accelerator,
             convert_outputs_to_fp32: true,
             fp16_on_cpu: false,
         }
@@ -101,16 +107,24 @@ impl Precision {
                 });
             }
         };
+        let is_ruled = matches!(
+            options.loss_scaling,
+            LossScaling::Fixed(_) | LossScaling::Dynamic(_)
+        );
+        let is_left_out = mixed == MixedPrecision::Fp16 && kind.is_none();
         let scaler = match kind {
-            Some(Kind::Half) => Some(GradScaler::new(options.grad_scaler)?),
+            _ if is_left_out => None,
+            Some(Kind::Half) => Some(options.loss_scaling),
+            _ if is_ruled => Some(options.loss_scaling),
             _ => None,
         };
+        let scaler = scaler.map(|scaling| GradScaler::by_plan(scaling, options.grad_scaler));
         Ok(Self {
             mixed,
             device,
             kind,
             options,
-            scaler,
+            scaler: scaler.transpose()?,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use super::deepspeed_scale::DeepSpeedScale;
 use super::grad_scaler::GradScaler;
 use super::scaler_kwargs::GradScalerKwargs;
 use crate::optim::{StateDict, StateValue};
@@ -75,11 +76,15 @@ impl GradScaler {
             state.push("backoff_factor", StateValue::Float(kwargs.backoff_factor));
             state.push("growth_interval", StateValue::Int(interval));
             state.push("_growth_tracker", StateValue::Int(self.growth_tracker()?));
+            if let Some(rule) = &self.shared.borrow().deepspeed {
+                rule.save(&mut state);
+            }
         }
         Ok(state)
     }
 
     /// Goes on from `state`; does nothing where nothing is scaled. On an error nothing has changed.
+    /// A scale that a plan fixes stays; one of DeepSpeed's rule goes on from any scaler's.
     ///
     /// # Errors
     /// [`Error::StateMismatch`] with everything that does not fit.
@@ -96,7 +101,9 @@ impl GradScaler {
                 None
             }
         };
-        kwargs.init_scale = float("scale").unwrap_or(kwargs.init_scale);
+        let saved = float("scale").unwrap_or(kwargs.init_scale);
+        let is_fixed = self.shared.borrow().deepspeed == Some(DeepSpeedScale::Fixed);
+        kwargs.init_scale = if is_fixed { kwargs.init_scale } else { saved };
         kwargs.growth_factor = float("growth_factor").unwrap_or(kwargs.growth_factor);
         kwargs.backoff_factor = float("backoff_factor").unwrap_or(kwargs.backoff_factor);
         let count = |name: &str| match state.get(name) {
@@ -123,6 +130,7 @@ impl GradScaler {
         let mut shared = self.shared.borrow_mut();
         let device = shared.tensors.as_ref().map(|there| there.scale.device());
         shared.kwargs = kwargs;
+        shared.deepspeed = shared.deepspeed.map(|rule| rule.at(state));
         shared.init_tracker = i64::from(tracker.unwrap_or(0));
         shared.tensors = None;
         if let Some(device) = device {

@@ -111,6 +111,35 @@ impl Parcel {
         unexpected("the number of a variant".to_owned(), &Part::Count(number))
     }
 
+    /// Takes the tensors out, in order, and leaves their places empty for
+    /// [`refilled`](Self::refilled).
+    pub(crate) fn take_tensors(&mut self) -> Vec<Tensor> {
+        self.tensors_mut()
+            .map(|place| std::mem::replace(place, Tensor::new()))
+            .collect()
+    }
+
+    /// The same parts with these tensors in the places of others.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another number of tensors.
+    pub(crate) fn refilled(&self, tensors: &[Tensor]) -> Result<Self> {
+        let mut left = tensors.iter();
+        let mut parts = VecDeque::with_capacity(self.parts.len());
+        for part in &self.parts {
+            parts.push_back(match part {
+                Part::Tensor(_) => match left.next() {
+                    Some(tensor) => Part::Tensor(tensor.shallow_clone()),
+                    None => return Err(unexpected_next("a tensor for each place", None)),
+                },
+                Part::Rows(rows) => Part::Rows(rows.clone()),
+                Part::Plain(plain) => Part::Plain(plain.clone()),
+                Part::Count(count) => Part::Count(*count),
+            });
+        }
+        Ok(Self { parts })
+    }
+
     /// The tensors, in order.
     pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         self.parts.iter_mut().filter_map(|part| match part {

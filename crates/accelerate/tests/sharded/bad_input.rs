@@ -3,7 +3,9 @@
 use accelerate::nn::Module;
 use accelerate::optim::{Lamb, LambConfig};
 use accelerate::{Accelerator, Result};
-use accelerate_plan::parallel::{Mesh, ParallelPlan, Quantised, Recompute, Sharded, WrapPolicy};
+use accelerate_plan::parallel::{
+    AfterForward, LossScaling, Mesh, ParallelPlan, Sharded, WrapPolicy,
+};
 use accelerate_testkit::{Rank, ranks};
 
 use crate::job::{Job, Setup, by_class, count, groups, plan};
@@ -35,6 +37,10 @@ fn degrees_that_do_not_make_the_job_are_told_as_an_equation() {
         let plan = ParallelPlan::new(Mesh::new(count(2), count(3)), Sharded::Parameters);
         let text = refused(rank, plan);
         assert!(text.contains("replicate x shard = 2 ranks"), "{text}");
+        let mut plan = self::plan(rank, Sharded::Parameters, by_class());
+        plan.after_forward = AfterForward::ReleaseTo(count(3));
+        let second = refused(rank, plan);
+        assert!(second.contains("a divisor of the 2 ranks"), "{second}");
         assert!(text.contains("replicate 2 x shard 3"), "{text}");
         assert!(text.contains("= 6"), "{text}");
         Ok(())
@@ -58,11 +64,9 @@ fn layers_that_are_to_be_cut_are_no_copies_of_a_model() {
 fn what_this_version_cannot_do_is_told_at_once() {
     ranks(&[2], |rank| -> Result<()> {
         let mut plan = plan(rank, Sharded::Parameters, by_class());
-        plan.weights = Quantised::Int8;
-        plan.recompute = Recompute::Units;
+        plan.precision.loss_scaling = LossScaling::Fixed(8.0);
         let text = refused(rank, plan);
-        assert!(text.contains("quantised weights"), "{text}");
-        assert!(text.contains("activation checkpointing"), "{text}");
+        assert!(text.contains("loss scaling"), "{text}");
         Ok(())
     });
 }

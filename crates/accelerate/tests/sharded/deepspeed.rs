@@ -8,14 +8,17 @@ use accelerate::optim::{
     AdamW, AdamWConfig, DummyOptim, DummyOptimConfig, DummyScheduler, DummySchedulerConfig,
     Optimizer, Scheduler, WarmupConfig, WarmupDecayLR, linear_schedule_with_warmup,
 };
-use accelerate::precision::MixedPrecision;
+use accelerate::parallel::CommHook;
+use accelerate::precision::{LossScaling, MixedPrecision, ScaleRule};
 use accelerate::{Accelerator, PreparedModel, Result};
 use accelerate_plan::parallel::deepspeed::ConfigSource;
-use accelerate_plan::parallel::{DeepSpeedSettings, ParallelPlan};
+use accelerate_plan::parallel::{DeepSpeedSettings, ParallelPlan, Sharded};
 use accelerate_testkit::{Rank, ranks};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use crate::job::{Model, Setup, batch, count, groups, loss, model};
+use crate::job::{
+    Job, Model, Setup, batch, by_class, compare, count, groups, loss, model, plan, trained,
+};
 
 const STEPS: usize = 6;
 
@@ -432,6 +435,179 @@ fn only_the_step_clips_where_the_config_says_how() {
             assert!(first > 1e-3, "{first}");
             assert_eq!(norm()?, first);
         }
+        Ok(())
+    });
+}
+
+/// Stage 3 in bfloat16, with or without leave to gather the model.
+fn in_sixteen_bits(gathers: bool) -> Result<Accelerator> {
+    let text = format!(
+        r#"{{"zero_optimization": {{"stage": 3,
+            "stage3_gather_16bit_weights_on_model_save": {gathers}}},
+            "bf16": {{"enabled": true}}, "train_micro_batch_size_per_gpu": 4}}"#
+    );
+    Accelerator::builder()
+        .cpu(true)
+        .deepspeed(DeepSpeedSettings::with_config(ConfigSource::Text(text)))
+        .build()
+}
+
+#[test]
+fn a_model_is_gathered_in_sixteen_bits_where_that_is_allowed() {
+    ranks(&[2], |rank| -> Result<()> {
+        let accelerator = in_sixteen_bits(false)?;
+        let own = model(&Setup::default())?;
+        let optimizer = adamw(&own)?;
+        let (own, _optimizer) = accelerator.prepare((own, optimizer))?;
+        let text = accelerator.get_state_dict(&*own).unwrap_err().to_string();
+        assert!(text.contains("--zero3_save_16bit_model"), "{text}");
+
+        let accelerator = in_sixteen_bits(true)?;
+        let own = model(&Setup::default())?;
+        let first = own.head.weight.tensor().f_detach_copy()?;
+        let optimizer = adamw(&own)?;
+        let (own, _optimizer) = accelerator.prepare((own, optimizer))?;
+        let weights = accelerator.get_state_dict(&*own)?;
+        assert_eq!(weights.is_empty(), rank.index() != 0);
+        for (name, weight) in &weights {
+            assert_eq!(weight.kind(), Kind::BFloat16, "{name}");
+        }
+        if let Some(head) = weights.get("head.weight") {
+            assert_eq!(*head, first.to_kind(Kind::BFloat16));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_teacher_is_prepared_by_a_config_of_its_own() {
+    ranks(&[2], |rank| -> Result<()> {
+        let settings = |stage: u8, steps: u8| {
+            let text = format!(
+                r#"{{"zero_optimization": {{"stage": {stage}}}, "gradient_clipping": 1.0,
+                    "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": {steps}}}"#
+            );
+            DeepSpeedSettings::with_config(ConfigSource::Text(text))
+        };
+        let accelerator = Accelerator::builder()
+            .cpu(true)
+            .deepspeed_plugins([("student", settings(2, 1)), ("teacher", settings(3, 2))])
+            .build()?;
+        let names: Vec<&str> = accelerator.deepspeed_plugins().collect();
+        assert_eq!(names, ["student", "teacher"]);
+        let student = model(&Setup::default())?;
+        let optimizer = adamw(&student)?;
+        let (student, mut optimizer) = accelerator.prepare((student, optimizer))?;
+        let text = accelerator.select_deepspeed_plugin("pupil").unwrap_err();
+        assert!(text.to_string().contains("`teacher`"), "{text}");
+        accelerator.select_deepspeed_plugin("teacher")?;
+        assert_eq!(accelerator.gradient_accumulation_steps(), count(2));
+        let teacher = accelerator.prepare_for_evaluation(model(&Setup::default())?)?;
+        accelerator.select_deepspeed_plugin("student")?;
+        assert_eq!(accelerator.gradient_accumulation_steps(), count(1));
+        let sharded = |model: &PreparedModel<Model>| model.sharded().map(|own| own.plan().sharded);
+        assert_eq!(sharded(&student), Some(Sharded::Gradients));
+        assert_eq!(sharded(&teacher), Some(Sharded::Parameters));
+
+        let ids = batch(0, rank);
+        let wanted = tch::no_grad(|| loss(&teacher, &ids))?;
+        let own = loss(&student, &ids)?;
+        assert_eq!(own.double_value(&[]), wanted.double_value(&[]));
+        accelerator.backward(&own)?;
+        let refused = accelerator.clip_grad_value(student.parameters(), 0.5);
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("`gradient_clipping`"), "{text}");
+        optimizer.step()?;
+        let learnt = loss(&student, &ids)?.double_value(&[]);
+        assert_ne!(learnt, wanted.double_value(&[]));
+        Ok(())
+    });
+}
+
+#[test]
+fn without_stages_gradients_are_divided_before_and_behind_their_sum() {
+    ranks(&[2], |rank| -> Result<()> {
+        let mut all = Vec::new();
+        for parts in [
+            "",
+            r#", "gradient_predivide_factor": 0.5"#,
+            r#", "prescale_gradients": true"#,
+        ] {
+            let text = format!(
+                r#"{{"zero_optimization": {{"stage": 0}}, "gradient_clipping": 0,
+                    "train_micro_batch_size_per_gpu": 4{parts}}}"#
+            );
+            let settings = DeepSpeedSettings::with_config(ConfigSource::Text(text));
+            let accelerator = Accelerator::builder()
+                .cpu(true)
+                .deepspeed(settings)
+                .build()?;
+            let own = model(&Setup::default())?;
+            let optimizer = adamw(&own)?;
+            let (own, _optimizer) = accelerator.prepare((own, optimizer))?;
+            let hook = own
+                .data_parallel()
+                .map(|ddp| ddp.kwargs().comm_hook.clone());
+            let is_divided = parts.contains("predivide");
+            assert_eq!(hook.is_some_and(|hook| hook != CommHook::No), is_divided);
+            accelerator.backward(&loss(&own, &batch(0, rank))?)?;
+            all.push(own.head.weight.tensor().grad());
+        }
+        // All numbers are powers of two, which divide exactly.
+        assert_eq!(all[0], all[1]);
+        assert_eq!(all[0], all[2]);
+        Ok(())
+    });
+}
+
+/// A step with gradients that only this rank's shards have too large.
+fn overflow(job: &mut Job<AdamW>, rank: Rank) -> Result<()> {
+    let _step = job.accelerator.accumulate(&job.model)?;
+    let own = loss(&job.model, &batch(0, rank))?;
+    job.accelerator.backward(&own)?;
+    if rank.index() == 1 {
+        for parameter in job.model.parameters() {
+            let mut gradient = parameter.tensor().grad();
+            if gradient.defined() {
+                let _ = gradient.f_fill_(f64::INFINITY)?;
+            }
+        }
+    }
+    job.step()
+}
+
+#[test]
+fn an_overflow_on_one_rank_lowers_the_scale_on_all() {
+    ranks(&[2], |rank| -> Result<()> {
+        let mut scaled = plan(rank, Sharded::Parameters, by_class());
+        let setup = Setup {
+            steps: 2,
+            ..Setup::default()
+        };
+        let expected = trained(rank, &setup.by(scaled.clone()))?;
+        let rule = ScaleRule {
+            initial_scale_power: 2,
+            hysteresis: 1,
+            ..ScaleRule::default()
+        };
+        scaled.precision.loss_scaling = LossScaling::Dynamic(rule);
+        let mut job = Job::new(rank, &setup.by(scaled))?;
+        compare(
+            &expected,
+            &job.train(2)?,
+            None,
+            "a scale that is a power of two",
+        );
+        let scaler = job.accelerator.scaler().unwrap().clone();
+        assert_eq!(scaler.scale_value()?, 4.0);
+        for scale in [2.0, 1.0] {
+            overflow(&mut job, rank)?;
+            assert!(job.optimizer.step_was_skipped());
+            assert_eq!(scaler.scale_value()?, scale);
+        }
+        assert_eq!(job.weights()?, expected.weights);
+        let text = overflow(&mut job, rank).unwrap_err().to_string();
+        assert!(text.contains("an overflow at the least one, 1"), "{text}");
         Ok(())
     });
 }

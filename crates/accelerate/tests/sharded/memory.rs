@@ -17,7 +17,7 @@ const BLOCKS: usize = 16;
 const MIB: f64 = 1_048_576.0;
 
 #[derive(Debug, Module)]
-struct Block {
+pub(crate) struct Block {
     first: Linear,
     second: Linear,
     state: ModuleState,
@@ -34,8 +34,8 @@ impl Forward for Block {
 }
 
 #[derive(Debug, Module)]
-struct Deep {
-    blocks: Vec<Block>,
+pub(crate) struct Deep {
+    pub(crate) blocks: Vec<Block>,
     state: ModuleState,
 }
 
@@ -50,7 +50,7 @@ impl Forward for Deep {
     }
 }
 
-fn deep(width: i64, blocks: usize) -> Result<Deep> {
+pub(crate) fn deep(width: i64, blocks: usize) -> Result<Deep> {
     let factory = Factory::default();
     let block = || -> Result<Block> {
         Ok(Block {

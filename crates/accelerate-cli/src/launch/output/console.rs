@@ -4,10 +4,12 @@ use std::{
     fs::File,
     io::{self, IsTerminal as _, Write as _},
     os::fd::AsFd,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::event::{PollFd, PollFlags, poll};
+
+use super::held::Held;
 
 /// One of the two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct Console {
 struct Sinks {
     stdout: File,
     stderr: File,
+    /// What waits while a view has the terminal.
+    held: Option<Held>,
     /// Who wrote the unfinished line on the screen.
     open: Option<OpenLine>,
 }
@@ -74,6 +78,7 @@ impl Console {
             sinks: Mutex::new(Sinks {
                 stdout,
                 stderr,
+                held: None,
                 open: None,
             }),
         })
@@ -87,14 +92,57 @@ impl Console {
         }
     }
 
+    /// From here on keeps what is meant for a terminal, until it is released.
+    pub(crate) fn hold(&self) {
+        self.sinks().held.get_or_insert_default();
+    }
+
+    /// Whether what is meant for a terminal is kept.
+    pub(crate) fn is_held(&self) -> bool {
+        self.sinks().held.is_some()
+    }
+
+    /// The last lines of what is kept, at most so many.
+    pub(crate) fn held_lines(&self, most: usize) -> Vec<String> {
+        let sinks = self.sinks();
+        sinks
+            .held
+            .as_ref()
+            .map_or_else(Vec::new, |held| held.last_lines(most))
+    }
+
+    /// Writes what was kept and keeps no more.
+    pub(crate) fn release(&self) {
+        let mut sinks = self.sinks();
+        let Some(held) = sinks.held.take() else {
+            return;
+        };
+        for (stream, text) in held.into_pieces() {
+            let sink = match stream {
+                Stream::Stdout => &mut sinks.stdout,
+                Stream::Stderr => &mut sinks.stderr,
+            };
+            // A terminal that has gone needs nothing more.
+            let _ = write_all(sink, &text);
+        }
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, Sinks> {
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Writes a text in one piece. On a terminal it does not run into an unfinished line of another
     /// source.
     ///
     /// # Errors
     /// If the stream is closed or cannot take more.
     pub(super) fn write(&self, source: Source, text: &[u8]) -> io::Result<()> {
-        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sinks = self.sinks();
         let is_terminal = self.is_terminal(source.stream);
+        if let (true, Some(held)) = (is_terminal, &mut sinks.held) {
+            held.push(source.stream, text);
+            return Ok(());
+        }
         let open = sinks
             .open
             .filter(|open| is_terminal && open.source != source);

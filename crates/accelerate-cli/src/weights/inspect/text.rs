@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use accelerate_plan::size_text::Size;
+
 use super::{entry::Entry, listing::Listing};
-use crate::{estimate::size_text::Size, weights::count};
+use crate::weights::count;
 
 /// How many values that are no tensors are shown before they are only counted.
 const VALUES_LISTED: usize = 20;

@@ -1,10 +1,9 @@
 use std::num::NonZeroUsize;
 
 use accelerate_torch::{Backend, ProcessGroup, Work};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
-use super::message::{Reader, Writer};
-use crate::tree::Parcel;
+use crate::tree::{MessageReader, MessageWriter, Parcel, as_bytes};
 use crate::{Error, Result};
 
 /// One step on rank 0, for all ranks.
@@ -108,7 +107,7 @@ impl<'a> Channel<'a> {
             return Ok(None);
         };
         let message = group.broadcast_bytes(&[], 0)?;
-        let mut message = Reader::new(&message);
+        let mut message = MessageReader::new(&message);
         let tag = message.byte()?;
         let (sent_loop, sent_step) = (message.number()?, message.number()?);
         if (sent_loop, sent_step) != (self.number, self.step) {
@@ -130,7 +129,7 @@ impl<'a> Channel<'a> {
         let last = message.byte()? != 0;
         let observed = message.size()?;
         let outline = outline_of(&mut message, group.rank())?;
-        let mut own = Reader::new(outline).outline(self.device)?;
+        let mut own = MessageReader::new(outline).outline(self.device)?;
         let works = own
             .tensors_mut()
             .map(|room| start(group, room, &[]))
@@ -143,8 +142,8 @@ impl<'a> Channel<'a> {
         }))
     }
 
-    fn header(&self, tag: Tag) -> Writer {
-        let mut message = Writer::default();
+    fn header(&self, tag: Tag) -> MessageWriter {
+        let mut message = MessageWriter::default();
         message.byte(tag as u8);
         message.number(self.number);
         message.number(self.step);
@@ -152,7 +151,7 @@ impl<'a> Channel<'a> {
     }
 
     /// The message of a step, and the part of each rank.
-    fn deal(&self, step: Step, ranks: NonZeroUsize) -> Result<(Writer, Step, Vec<Parcel>)> {
+    fn deal(&self, step: Step, ranks: NonZeroUsize) -> Result<(MessageWriter, Step, Vec<Parcel>)> {
         let total = step.samples.samples().unwrap_or(0);
         let share = total / ranks.get();
         let parts = (0..ranks.get())
@@ -161,7 +160,7 @@ impl<'a> Channel<'a> {
         let outlines = parts
             .iter()
             .map(|part| {
-                let mut outline = Writer::default();
+                let mut outline = MessageWriter::default();
                 outline.outline(part)?;
                 Ok(outline.finish())
             })
@@ -193,7 +192,7 @@ impl<'a> Channel<'a> {
 }
 
 /// The outline for one rank: its own, or the one for all.
-fn outline_of<'m>(message: &mut Reader<'m>, rank: usize) -> Result<&'m [u8]> {
+fn outline_of<'m>(message: &mut MessageReader<'m>, rank: usize) -> Result<&'m [u8]> {
     let count = message.size()?;
     let outlines = (0..count)
         .map(|_| message.block())
@@ -241,14 +240,4 @@ fn wait(works: Vec<Option<Work>>) -> Result<()> {
         work.wait()?;
     }
     Ok(())
-}
-
-/// A view of a contiguous tensor.
-fn as_bytes(tensor: &Tensor) -> Result<Tensor> {
-    let flat = tensor.f_view([-1])?;
-    Ok(if tensor.f_kind()? == Kind::Uint8 {
-        flat
-    } else {
-        flat.f_view_dtype(Kind::Uint8)?
-    })
 }

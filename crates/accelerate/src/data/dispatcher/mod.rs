@@ -1,7 +1,6 @@
 //! Loaders that only rank 0 reads: it deals every batch out to all ranks.
 
 mod channel;
-mod message;
 mod position;
 mod prepared;
 mod reader;

@@ -5,6 +5,7 @@ use accelerate_plan::parallel::deepspeed::{
 };
 
 use super::refused::refused;
+use super::torch_schedule;
 use crate::Result;
 use crate::optim::{
     LRRangeTest, LRRangeTestConfig, OneCycle, OneCycleConfig, Optimizer, Scheduler, WarmupConfig,
@@ -21,8 +22,8 @@ const KNOWN: &str = "`WarmupLR`, `WarmupDecayLR`, `WarmupCosineLR`, `OneCycle` o
 /// it has, and for a cycle or interval without steps.
 ///
 /// # Source
-/// `DeepSpeedEngine._scheduler_from_config`. Differs: schedules of PyTorch, which DeepSpeed takes by
-/// name too, are refused.
+/// `DeepSpeedEngine._scheduler_from_config`, which takes schedules of PyTorch by name too. Differs:
+/// those of PyTorch that this library does not have, or that need functions, are refused.
 pub(super) fn build(
     named: &NamedScheduler,
     optimizer: &dyn Optimizer,
@@ -96,10 +97,14 @@ pub(super) fn build(
                 lr_range_test_staircase: staircase,
             },
         )),
-        SchedulerKind::Other { .. } => {
-            let expected = format!("a schedule that this library has: {KNOWN}");
-            let name = named.name.as_str();
-            return Err(refused("scheduler.type", name, expected, &named.origin));
+        SchedulerKind::Other { ref params } => {
+            let made = torch_schedule::build(named, params, optimizer)?;
+            made.ok_or_else(|| {
+                let torch = torch_schedule::KNOWN;
+                let expected =
+                    format!("a schedule that this library has: {KNOWN}, or of PyTorch {torch}");
+                refused("scheduler.type", &*named.name, expected, &named.origin)
+            })?
         }
     })
 }

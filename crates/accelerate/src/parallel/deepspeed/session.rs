@@ -2,11 +2,13 @@ use std::cell::{OnceCell, RefCell};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::rc::Rc;
 
-use accelerate_plan::parallel::deepspeed::RoleMistake;
+use accelerate_plan::parallel::deepspeed::{OptimizerRole, RoleMistake, Roles};
 use accelerate_plan::parallel::{
-    DeepSpeedConfig, DeepSpeedJob, JobFacts, ParallelPlan, PlanError, Precision,
+    Accumulation, DeepSpeedConfig, DeepSpeedJob, GivenOptimizer, GivenScheduler, JobFacts,
+    ParallelPlan, PlanError, Precision,
 };
 
+use super::together::{given_optimizer, given_scheduler};
 use super::{Together, named_optimizer, named_schedule};
 use crate::optim::{DummyOptim, DummyScheduler, LearningRates, Optimizer, Scheduler};
 use crate::{Error, Result};
@@ -29,9 +31,19 @@ pub(crate) struct DeepSpeed {
     stays_as_loaded: bool,
     known: RefCell<Together>,
     first: OnceCell<Rc<DeepSpeedJob>>,
+    /// The first with an optimizer, for which more is known.
+    trained: OnceCell<Rc<DeepSpeedJob>>,
     latest: RefCell<Option<Rc<DeepSpeedJob>>>,
-    /// Rates of stand-ins, and those of the optimizers in their places.
-    replaced: RefCell<Vec<(LearningRates, LearningRates)>>,
+    /// Stand-ins, and what stands in their places.
+    replaced: RefCell<Vec<Replaced>>,
+}
+
+/// A stand-in, by its rates, and the rates of the optimizer in its place.
+#[derive(Debug)]
+struct Replaced {
+    stand_in: LearningRates,
+    own: LearningRates,
+    given: GivenOptimizer,
 }
 
 impl DeepSpeed {
@@ -42,6 +54,7 @@ impl DeepSpeed {
             stays_as_loaded,
             known: RefCell::default(),
             first: OnceCell::new(),
+            trained: OnceCell::new(),
             latest: RefCell::default(),
             replaced: RefCell::default(),
         }
@@ -49,12 +62,30 @@ impl DeepSpeed {
 
     /// The config: with nothing `auto` left in it once things are prepared.
     pub(crate) fn config(&self) -> &DeepSpeedConfig {
-        self.first.get().map_or(&self.config, |told| &told.config)
+        self.told().map_or(&self.config, |told| &told.config)
     }
 
     /// The plan, once things are prepared.
     pub(crate) fn plan(&self) -> Option<&ParallelPlan> {
-        self.first.get().map(|told| &told.plan)
+        self.told().map(|told| &told.plan)
+    }
+
+    fn told(&self) -> Option<&DeepSpeedJob> {
+        let told = self.trained.get().or_else(|| self.first.get());
+        told.map(|told| &**told)
+    }
+
+    /// Over how many batches gradients are added up by what is known now.
+    pub(crate) fn steps(&self) -> Option<NonZeroUsize> {
+        let told = self.latest.borrow().clone();
+        let accumulation = match told {
+            Some(told) => told.plan.accumulation,
+            None => self.preview().ok()?.accumulation,
+        };
+        let Accumulation::Steps(steps) = accumulation else {
+            return None;
+        };
+        NonZeroUsize::try_from(steps).ok()
     }
 
     /// The plan as far as it is known before.
@@ -94,6 +125,11 @@ impl DeepSpeed {
             *self.known.borrow_mut() = together;
             return Ok(None);
         }
+        let (optimizer, scheduler) = (self.config.names_optimizer(), self.config.names_scheduler());
+        for (own, schedule) in together.pairs() {
+            let roles = Roles::decide(optimizer, scheduler, own, schedule);
+            let _roles = roles.map_err(PlanError::Role)?;
+        }
         let told = match self.config.prepare(&self.job, &together.facts) {
             Ok(told) => self.remember(told),
             Err(PlanError::NoBatchSize { .. }) if self.is_fine_without_sizes(&together) => {
@@ -115,34 +151,54 @@ impl DeepSpeed {
     fn remember(&self, mut told: DeepSpeedJob) -> Rc<DeepSpeedJob> {
         self.adjust(&mut told.plan);
         let told = Rc::new(told);
-        let first = self.first.get_or_init(|| {
-            for note in &told.plan.notes {
-                tracing::info!("{note}");
-            }
-            Rc::clone(&told)
-        });
+        let first = self.first.get_or_init(|| Rc::clone(&told));
         if first.batch != told.batch {
             tracing::info!("the sizes of batches are now: {}", told.batch);
+        }
+        let is_new = |note: &&String| Rc::ptr_eq(first, &told) || !first.plan.notes.contains(*note);
+        for note in told.plan.notes.iter().filter(is_new) {
+            tracing::warn!("{note}");
+        }
+        if told.roles.optimizer != OptimizerRole::Nobody {
+            let _first = self.trained.get_or_init(|| Rc::clone(&told));
         }
         *self.latest.borrow_mut() = Some(Rc::clone(&told));
         told
     }
 
-    /// The optimizer that the config names, with the parameters of its stand-in.
+    /// The optimizer that the config names, with the parameters of its stand-in. What is `auto` has this
+    /// stand-in's values.
     ///
     /// # Errors
     /// [`Error::Sharding`] if it names none, or one that this library does not have.
     pub(crate) fn optimizer_for(&self, dummy: &DummyOptim) -> Result<Box<dyn Optimizer>> {
-        let told = self.latest.borrow().clone();
-        let named = told.as_ref().and_then(|told| told.optimizer.as_ref());
+        let given = given_optimizer(dummy);
+        let told = self.told_for(given, None)?;
+        let named = told.and_then(|told| told.optimizer);
         let named = named.ok_or(PlanError::Role(RoleMistake::NoOptimizer))?;
-        let made = named_optimizer::build(named, dummy.param_groups())?;
-        let rates = (
-            dummy.learning_rates().clone(),
-            made.learning_rates().clone(),
-        );
-        self.replaced.borrow_mut().push(rates);
+        let made = named_optimizer::build(&named, dummy.param_groups())?;
+        self.replaced.borrow_mut().push(Replaced {
+            stand_in: dummy.learning_rates().clone(),
+            own: made.learning_rates().clone(),
+            given,
+        });
         Ok(made)
+    }
+
+    /// What the config means for one optimizer of those that are prepared together, and a schedule;
+    /// nothing before things are prepared.
+    fn told_for(
+        &self,
+        optimizer: GivenOptimizer,
+        scheduler: Option<GivenScheduler>,
+    ) -> Result<Option<DeepSpeedJob>> {
+        if self.latest.borrow().is_none() {
+            return Ok(None);
+        }
+        let mut facts = self.known.borrow().facts.clone();
+        facts.optimizer = optimizer;
+        facts.scheduler = scheduler.unwrap_or(facts.scheduler);
+        Ok(Some(self.config.prepare(&self.job, &facts)?))
     }
 
     /// The schedule that the config names, or that its stand-in makes, for the one of `optimizers` that
@@ -156,7 +212,7 @@ impl DeepSpeed {
         dummy: &DummyScheduler,
         optimizers: &[Rc<RefCell<dyn Optimizer>>],
     ) -> Result<Box<dyn Scheduler>> {
-        let rates = self.in_place_of(dummy.learning_rates());
+        let (rates, given) = self.in_place_of(dummy.learning_rates());
         let own = optimizers
             .iter()
             .find(|optimizer| optimizer.borrow().learning_rates().is_same(&rates));
@@ -168,21 +224,23 @@ impl DeepSpeed {
             });
         };
         let own = own.borrow();
-        let told = self.latest.borrow().clone();
-        let named = told.as_ref().and_then(|told| told.scheduler.as_ref());
-        match (named, dummy.callable()) {
+        let given = given.unwrap_or_else(|| given_optimizer(&*own));
+        let told = self.told_for(given, Some(given_scheduler(dummy)))?;
+        let named = told.and_then(|told| told.scheduler);
+        match (&named, dummy.callable()) {
             (Some(named), _) => named_schedule::build(named, &*own),
             (None, Some(callable)) => callable(&*own),
             (None, None) => Err(PlanError::Role(RoleMistake::NoScheduler).into()),
         }
     }
 
-    /// The rates that count instead of a stand-in's.
-    fn in_place_of(&self, rates: &LearningRates) -> LearningRates {
+    /// The rates that count instead of a stand-in's, and what it said.
+    fn in_place_of(&self, rates: &LearningRates) -> (LearningRates, Option<GivenOptimizer>) {
         let replaced = self.replaced.borrow();
-        let known = replaced
-            .iter()
-            .find(|(stand_in, _)| stand_in.is_same(rates));
-        known.map_or(rates, |(_, own)| own).clone()
+        let mut known = replaced.iter();
+        match known.find(|replaced| replaced.stand_in.is_same(rates)) {
+            Some(replaced) => (replaced.own.clone(), Some(replaced.given)),
+            None => (rates.clone(), None),
+        }
     }
 }

@@ -3,17 +3,18 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::rc::Rc;
 
 use accelerate_plan::parallel::deepspeed::ConfigSource;
-use accelerate_plan::parallel::{DeepSpeedSettings, JobFacts};
+use accelerate_plan::parallel::{DeepSpeedPlugins, DeepSpeedSettings, JobFacts, Sharded};
 use accelerate_plan::settings::Sourced;
 use tch::{Kind, Tensor};
 
 use super::*;
 use crate::Result;
 use crate::optim::{
-    Adagrad, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, DummyOptim, DummyOptimConfig,
-    DummyScheduler, DummySchedulerConfig, LRRangeTest, LRRangeTestConfig, Lamb, LambConfig,
-    OneCycle, OneCycleConfig, Optimizer, RmsProp, RmsPropConfig, Scheduler, Sgd, SgdConfig,
-    WarmupConfig, WarmupCosineConfig, WarmupCosineLR, WarmupDecayLR, WarmupGrowth, WarmupLR,
+    Adagrad, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, CosineAnnealingLR, DummyOptim,
+    DummyOptimConfig, DummyScheduler, DummySchedulerConfig, LRRangeTest, LRRangeTestConfig, Lamb,
+    LambConfig, MultiStepLR, OneCycle, OneCycleConfig, Optimizer, RmsProp, RmsPropConfig,
+    Scheduler, Sgd, SgdConfig, StepLR, WarmupConfig, WarmupCosineConfig, WarmupCosineLR,
+    WarmupDecayLR, WarmupGrowth, WarmupLR,
 };
 use crate::precision::MixedPrecision;
 
@@ -265,7 +266,7 @@ fn every_schedule_by_name_is_the_one_of_this_library() -> Result<()> {
         lr_range_test_staircase: true,
     };
     let own = sgd;
-    let cases: [(&str, &str, Box<dyn Scheduler>); 5] = [
+    let cases: [(&str, &str, Box<dyn Scheduler>); 8] = [
         (
             "WarmupLR",
             r#""warmup_min_lr": 0.1, "warmup_max_lr": 0.25, "warmup_num_steps": 4"#,
@@ -295,6 +296,21 @@ fn every_schedule_by_name_is_the_one_of_this_library() -> Result<()> {
                "lr_range_test_step_rate": 2.0, "lr_range_test_staircase": true"#,
             Box::new(LRRangeTest::new(&own()?, range)),
         ),
+        (
+            "StepLR",
+            r#""step_size": "4", "gamma": 0.5"#,
+            Box::new(StepLR::new(&own()?, steps(4), 0.5)),
+        ),
+        (
+            "MultiStepLR",
+            r#""milestones": [2, 5]"#,
+            Box::new(MultiStepLR::new(&own()?, vec![2, 5], 0.1)),
+        ),
+        (
+            "CosineAnnealingLR",
+            r#""T_max": 10, "eta_min": 0.125"#,
+            Box::new(CosineAnnealingLR::new(&own()?, steps(10), 0.125)),
+        ),
     ];
     for (name, params, mut expected) in cases {
         let (expected, found) = (rates(&mut *expected)?, scheduled(name, params)?);
@@ -307,11 +323,18 @@ fn every_schedule_by_name_is_the_one_of_this_library() -> Result<()> {
 #[test]
 fn schedules_that_are_not_there_are_refused_with_those_that_are() {
     let refused = |name: &str, params: &str| scheduled(name, params).unwrap_err().to_string();
-    let text = refused("CosineAnnealingLR", r#""T_max": 10"#);
+    let text = refused("LambdaLR", r#""last_epoch": -1"#);
     assert!(
-        text.starts_with("`scheduler.type` is `CosineAnnealingLR` ("),
+        text.starts_with("`scheduler.type` is `LambdaLR` ("),
         "{text}"
     );
+    let text = refused("StepLR", r#""gamma": 0.5"#);
+    assert!(
+        text.starts_with("`scheduler.params.step_size` is `absent`"),
+        "{text}"
+    );
+    let text = refused("CosineAnnealingLR", r#""T_max": 10, "eta": 0.1"#);
+    assert!(text.contains("`T_max`, `eta_min`"), "{text}");
     assert!(
         text.contains("`WarmupLR`, `WarmupDecayLR`, `WarmupCosineLR`, `OneCycle` or `LRRangeTest`"),
         "{text}"
@@ -408,5 +431,86 @@ fn without_a_loader_only_named_things_need_sizes() -> Result<()> {
     things.optimizer(&dummy()?);
     let text = named.settle(things, manner()).unwrap_err().to_string();
     assert!(text.contains("no loader is prepared"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn each_of_several_stand_ins_has_its_own_values() -> Result<()> {
+    let parts = named("optimizer", "SGD", r#""lr": "auto""#)
+        + &named(
+            "scheduler",
+            "WarmupLR",
+            r#""warmup_max_lr": "auto", "warmup_num_steps": 2"#,
+        );
+    let session = session(&parts)?;
+    let of = |lr| {
+        let config = DummyOptimConfig {
+            lr,
+            weight_decay: 0.0,
+        };
+        DummyOptim::new(vec![parameter()], config)
+    };
+    let (first, second) = (of(0.5)?, of(0.25)?);
+    let schedule = DummyScheduler::new(&first, DummySchedulerConfig::default());
+    let mut things = together(&first, Some(&schedule));
+    things.optimizer(&second);
+    session.settle(things, manner())?;
+    let made: Rc<RefCell<dyn Optimizer>> = Rc::new(RefCell::new(session.optimizer_for(&first)?));
+    let other = session.optimizer_for(&second)?;
+    assert_eq!(made.borrow().learning_rates().all(), [0.5]);
+    assert_eq!(other.learning_rates().all(), [0.25]);
+    let mut schedule = session.schedule_for(&schedule, &[made])?;
+    let last = rates(&mut *schedule)?.pop();
+    assert_eq!(last, Some(0.5));
+    // A real one beside a stand-in does not hide behind it.
+    let mut things = together(&sgd()?, None);
+    things.optimizer(&first);
+    let text = session.settle(things, manner()).unwrap_err().to_string();
+    assert!(text.contains("the program prepares another one"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn configs_have_names_and_one_is_selected() -> Result<()> {
+    let config = |stage: u8, parts: &str| {
+        let text = format!(
+            r#"{{"zero_optimization": {{"stage": {stage}}}, "train_batch_size": 4{parts}}}"#
+        );
+        let settings = DeepSpeedSettings::with_config(ConfigSource::Text(text));
+        settings.resolve(&Sourced::default_value(MixedPrecision::No))
+    };
+    let job = || JobFacts::on_one_machine(count(2));
+    let made = |parts: &str| -> Result<Plugins> {
+        let both = [
+            ("student".to_owned(), config(2, "")?),
+            ("teacher".to_owned(), config(3, parts)?),
+        ];
+        let sessions = both
+            .iter()
+            .map(|(_, config)| DeepSpeed::new(config.clone(), job(), false));
+        let sessions = sessions.collect();
+        Plugins::new(DeepSpeedPlugins::new(both)?, sessions)
+    };
+    let plugins = made("")?;
+    assert_eq!(plugins.names().collect::<Vec<_>>(), ["student", "teacher"]);
+    let sharded = || plugins.plan().map(|plan| plan.sharded);
+    assert_eq!(sharded(), Some(Sharded::Gradients));
+    plugins.select("teacher")?;
+    assert_eq!(sharded(), Some(Sharded::Parameters));
+    assert_eq!(plugins.selected().map(|own| own.config().stage()), Some(3));
+    let text = plugins.select("techer").unwrap_err().to_string();
+    assert!(
+        text.contains("`student`") && text.contains("teacher"),
+        "{text}"
+    );
+    // A name that is none changes nothing.
+    assert_eq!(sharded(), Some(Sharded::Parameters));
+    let text = made(r#", "bf16": {"enabled": true}"#)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("`student` in `no`, `teacher` in `bf16`"),
+        "{text}"
+    );
     Ok(())
 }

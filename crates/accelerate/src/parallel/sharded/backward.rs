@@ -2,12 +2,13 @@
 
 use accelerate_plan::settings::BackwardPrefetch;
 
+use super::agreement::{Agreement, Report};
 use super::engine::{Engine, ROOT, State};
 use super::flat::Flat;
 use super::groups::Groups;
 use super::pool::Pool;
 use super::unit::{Unit, unit_at};
-use crate::Result;
+use crate::{Error, Result};
 
 impl Engine {
     /// The gradient of an output of a unit is there: its backward pass begins.
@@ -15,16 +16,26 @@ impl Engine {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.is_summoned {
-            return Ok(());
+            return self.refuse_summoned();
         }
         // Through a model that is only evaluated, gradients just pass: nothing ends that.
         if self.trains {
-            state.begin_backward()?;
+            self.begin_backward(state)?;
+            let place = state.route.iter().position(|&next| next == unit);
+            if let Some(place) = place {
+                self.catch_up(state, place)?;
+                state.passed = state.passed.max(place + 1);
+            }
         }
         let own = unit_at(&mut state.units, unit)?;
         if !own.active.contains(&call) {
             own.active.push(call);
         }
+        self.make_ready(state, unit)
+    }
+
+    /// Makes a unit whole for its backward pass, and begins to gather the one that comes next.
+    fn make_ready(&self, state: &mut State, unit: usize) -> Result<()> {
         state.gather(unit, &self.groups)?;
         for flat in &mut unit_at(&mut state.units, unit)?.flats {
             flat.begin_gradients()?;
@@ -33,6 +44,19 @@ impl Engine {
             state.prefetch_backward(unit, &self.groups)?;
         }
         Ok(())
+    }
+
+    fn refuse_summoned(&self) -> Result<()> {
+        if !self.trains {
+            return Ok(());
+        }
+        Err(Error::Argument {
+            operation: "backward pass of a sharded model",
+            expected:
+                "one outside of `with_whole_parameters`, where gradients have shards to go to"
+                    .to_owned(),
+            found: "one inside".to_owned(),
+        })
     }
 
     /// The gradients of all inputs of a call are there: its frozen parameters are done with.
@@ -55,9 +79,9 @@ impl Engine {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.is_summoned {
-            return Ok(());
+            return self.refuse_summoned();
         }
-        state.begin_backward()?;
+        self.begin_backward(state)?;
         state.finish_what_is_reduced(&self.groups)?;
         let own = unit_at(&mut state.units, unit)?;
         let gradients = own
@@ -83,28 +107,107 @@ impl Engine {
         Ok(())
     }
 
-    /// The backward pass is over: reduces what is left, and leaves shards with their gradients.
+    fn begin_backward(&self, state: &mut State) -> Result<()> {
+        if state.in_backward {
+            return Ok(());
+        }
+        state.begin_backward()?;
+        self.tell(state, true)
+    }
+
+    /// Begins to tell the other ranks what this one does in a backward pass that is theirs too.
+    fn tell(&self, state: &mut State, goes_back: bool) -> Result<()> {
+        let is_shared = self.syncs() || self.timing.drops_after_forward;
+        if !self.trains || !is_shared {
+            return Ok(());
+        }
+        let mut left = Vec::with_capacity(state.units.len());
+        for (unit, own) in state.units.iter().enumerate() {
+            left.push(!state.ran.contains(&unit) && own.has_whole_gradients()?);
+        }
+        let report = Report {
+            goes_back,
+            ran: &state.ran,
+            left: &left,
+        };
+        let agreement = Agreement::start(&self.groups.agree, self.device, &report)?;
+        state.agreement = Some(agreement);
+        Ok(())
+    }
+
+    /// Tells the other ranks that no gradient came to this model, where that is so.
     ///
     /// # Collective
-    /// The ranks that ran the same units call this.
+    /// Every rank calls this behind a backward pass, before [`finish_backward`](Self::finish_backward).
+    pub(super) fn join_backward(&self) -> Result<()> {
+        let mut guard = self.lock();
+        match guard.in_backward || guard.is_summoned {
+            true => Ok(()),
+            false => self.tell(&mut guard, false),
+        }
+    }
+
+    /// Whether nothing has to be waited for to know what the other ranks do.
+    pub(super) fn is_agreed(&self) -> Result<bool> {
+        match &self.lock().agreement {
+            Some(agreement) => agreement.is_complete(),
+            None => Ok(true),
+        }
+    }
+
+    /// The backward pass is over: reduces what is left, and leaves shards with their gradients. Where
+    /// gradients came to the model on other ranks only, this one brings zeros.
+    ///
+    /// # Collective
+    /// Every rank calls this.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] on all ranks if they used other units than each other.
     pub(super) fn finish_backward(&self) -> Result<()> {
         let mut guard = self.lock();
         let state = &mut *guard;
+        let goes_back = state.settle()?;
         if !state.in_backward {
-            return Ok(());
+            if !goes_back {
+                return Ok(());
+            }
+            state.begin_backward()?;
         }
+        self.catch_up(state, usize::MAX)?;
         if self.syncs() {
             state.reduce_rest(&self.groups)?;
         }
         for unit in ROOT..state.units.len() {
             state.release(unit)?;
         }
+        state.forget_second()?;
         for unit in &mut state.units {
             unit.end_pass()?;
         }
-        state.queue.clear();
-        state.ran.clear();
-        state.in_backward = false;
+        state.forget_pass();
+        Ok(())
+    }
+
+    /// Makes the exchanges of units that gradients of other ranks may go through, up to a place on the
+    /// way back, with gradients that are zero: this rank's have passed them by.
+    ///
+    /// The way is that of one forward pass. Of several before one backward pass it is the last one's.
+    fn catch_up(&self, state: &mut State, place: usize) -> Result<()> {
+        while state.passed < place.min(state.route.len()) {
+            let Some(unit) = state.route.get(state.passed).copied() else {
+                break;
+            };
+            state.passed += 1;
+            self.make_ready(state, unit)?;
+            let behind = state.route.iter().take(state.passed);
+            let behind: Vec<usize> = behind.copied().collect();
+            if self.syncs() {
+                state.reduce_passed(&behind, &self.groups)?;
+            }
+            if self.timing.prefetch_backward == BackwardPrefetch::BackwardPost {
+                state.prefetch_backward(unit, &self.groups)?;
+            }
+        }
         Ok(())
     }
 
@@ -112,10 +215,12 @@ impl Engine {
     pub(super) fn abandon_backward(&self) {
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.queue.clear();
+        if state.is_summoned {
+            // Parameters look at something else than shards until somebody ends that.
+            return;
+        }
         state.reducing.clear();
-        state.ran.clear();
-        state.in_backward = false;
+        state.forget_pass();
         let State { units, pool, .. } = state;
         for unit in units {
             if let Err(error) = unit.abandon_pass(pool) {
@@ -157,14 +262,46 @@ impl Unit {
 
 impl State {
     fn begin_backward(&mut self) -> Result<()> {
-        if self.in_backward {
-            return Ok(());
-        }
         self.in_backward = true;
         // What was used first has its gradients last.
         self.queue = self.ran.iter().rev().copied().collect();
+        self.route = self.watched.iter().rev().copied().collect();
+        self.passed = 0;
         let mut flats = self.units.iter_mut().flat_map(|unit| &mut unit.flats);
         flats.try_for_each(Flat::begin_gradients)
+    }
+
+    fn forget_pass(&mut self) {
+        self.queue.clear();
+        self.ran.clear();
+        self.watched.clear();
+        self.route.clear();
+        self.left.clear();
+        self.agreement = None;
+        self.in_backward = false;
+    }
+
+    /// Waits for what the other ranks tell of this backward pass, if that has not been done; whether
+    /// gradients of any rank go through the model.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if they do and ranks used other units than each other.
+    fn settle(&mut self) -> Result<bool> {
+        let Some(agreement) = self.agreement.take() else {
+            return Ok(self.in_backward);
+        };
+        let agreed = agreement.finish()?;
+        if agreed.goes_back && !agreed.same_units {
+            let own = self.ran.iter().filter_map(|&unit| self.units.get(unit));
+            let own: Vec<String> = own.map(|unit| format!("`{}`", unit.name)).collect();
+            return Err(Error::Argument {
+                operation: "backward pass of a sharded model",
+                expected: "the same units in the same order on every rank".to_owned(),
+                found: format!("others than this rank's {}", own.join(", ")),
+            });
+        }
+        self.left = agreed.left;
+        Ok(agreed.goes_back)
     }
 
     /// Begins to gather the unit whose backward pass comes after that of `unit`.
@@ -180,9 +317,14 @@ impl State {
 
     /// Reduces the units that are complete, as far as it is their turn.
     fn reduce_complete(&mut self, groups: &Groups) -> Result<()> {
+        self.reduce_passed(&[], groups)
+    }
+
+    /// Reduces the units whose turn it is, if gradients have passed them or are complete.
+    fn reduce_passed(&mut self, passed: &[usize], groups: &Groups) -> Result<()> {
         while let Some(&unit) = self.queue.front() {
             let own = unit_at(&mut self.units, unit)?;
-            if own.has_trained() && !own.is_complete() {
+            if !passed.contains(&unit) && own.has_trained() && !own.is_complete() {
                 break;
             }
             self.queue.pop_front();
@@ -192,29 +334,32 @@ impl State {
     }
 
     fn reduce(&mut self, unit: usize, groups: &Groups) -> Result<()> {
+        self.settle()?;
         for flat in 0..unit_at(&mut self.units, unit)?.flats.len() {
-            let storage = unit_at(&mut self.units, unit)?.flats.get(flat);
-            if storage.is_some_and(|flat| flat.gradients.is_some()) {
-                // The one before went on while these gradients were computed; its memory serves.
-                self.finish_reductions(groups)?;
-                self.start_reduction(unit, flat, groups)?;
-            }
+            let storage = unit_at(&mut self.units, unit)?.flats.get_mut(flat);
+            let Some(storage) = storage.filter(|flat| flat.gradients.is_some()) else {
+                continue;
+            };
+            // No gradient of this rank may have come to it.
+            storage.hide_gradients()?;
+            // The one before went on while these gradients were computed; its memory serves.
+            self.finish_reductions(groups)?;
+            self.start_reduction(unit, flat, groups)?;
         }
         Ok(())
     }
 
     /// Reduces the units whose turn did not come, those that got gradients behind theirs, and those
-    /// that keep gradients of passes which did not synchronise, and were not used in this one.
+    /// that keep gradients of passes which did not synchronise, on any rank, and were not used in this
+    /// one.
     fn reduce_rest(&mut self, groups: &Groups) -> Result<()> {
         while let Some(unit) = self.queue.pop_front() {
             self.reduce(unit, groups)?;
         }
         self.finish_reductions(groups)?;
         for unit in 0..self.units.len() {
-            let own = unit_at(&mut self.units, unit)?;
-            if own.has_whole_gradients()? {
-                let mut flats = own.flats.iter_mut();
-                flats.try_for_each(Flat::hide_gradients)?;
+            let is_left = self.left.get(unit).copied().unwrap_or_default();
+            if is_left || unit_at(&mut self.units, unit)?.has_whole_gradients()? {
                 self.reduce(unit, groups)?;
             }
         }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use accelerate_torch::autograd;
+use tch::Device;
 
-use super::flat::Flat;
+use super::agreement::Agreement;
 use super::groups::Groups;
 use super::order::Order;
 use super::pool::Pool;
@@ -21,6 +22,8 @@ pub(super) const ROOT: usize = 0;
 pub(super) struct Engine {
     pub(super) groups: Groups,
     pub(super) timing: Timing,
+    /// Where parameters are.
+    pub(super) device: Device,
     /// Whether any parameter is trained.
     pub(super) trains: bool,
     /// Whether backward passes reduce gradients.
@@ -34,6 +37,16 @@ pub(super) struct State {
     pub(super) order: Order,
     /// The units that forward passes used since the last backward pass, in the order of first use.
     pub(super) ran: Vec<usize>,
+    /// The same units in the order in which their last passes ended, as far as gradients can come to
+    /// them: the backward pass takes them the other way round.
+    pub(super) watched: Vec<usize>,
+    /// The way of this backward pass through the units, and how many of them it has come to.
+    pub(super) route: Vec<usize>,
+    pub(super) passed: usize,
+    /// What ranks are telling each other of this backward pass.
+    pub(super) agreement: Option<Agreement>,
+    /// Of every unit, whether any rank has whole gradients of it that this pass has to add up.
+    pub(super) left: Vec<bool>,
     /// Units of this backward pass whose gradients are still to be reduced, in the order in which
     /// all ranks reduce them.
     pub(super) queue: VecDeque<usize>,
@@ -51,9 +64,11 @@ pub(super) struct State {
 impl Engine {
     /// Takes the units over, and tells itself of their gradients as they come.
     pub(super) fn new(units: Vec<Unit>, groups: Groups, timing: Timing) -> Result<Arc<Self>> {
+        let first = units.iter().flat_map(|unit| &unit.flats).next();
         let engine = Arc::new(Self {
             groups,
             timing,
+            device: first.map_or(Device::Cpu, |flat| flat.shard.device()),
             trains: units.iter().any(Unit::has_trained),
             syncs: AtomicBool::new(true),
             state: Mutex::new(State {
@@ -61,6 +76,11 @@ impl Engine {
                 pool: Pool::default(),
                 order: Order::default(),
                 ran: Vec::new(),
+                watched: Vec::new(),
+                route: Vec::new(),
+                passed: 0,
+                agreement: None,
+                left: Vec::new(),
                 queue: VecDeque::new(),
                 reducing: VecDeque::new(),
                 in_backward: false,
@@ -153,40 +173,48 @@ impl Engine {
     }
 
     /// Drops a unit after its forward pass, where that is its time.
-    pub(super) fn leave(&self, unit: usize, records: bool) -> Result<()> {
+    ///
+    /// `is_watched`: whether gradients can come to its outputs.
+    pub(super) fn leave(&self, unit: usize, records: bool, is_watched: bool) -> Result<()> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.is_summoned || state.in_backward {
             return Ok(());
         }
+        if is_watched {
+            state.watched.retain(|&watched| watched != unit);
+            state.watched.push(unit);
+        }
         let drops = !records || self.timing.drops_after_forward;
         // The backward pass begins with what was used last.
         let last = state.order.last().filter(|_| records);
         let keeps_root = records && self.timing.keeps_root;
-        let stays = last == Some(unit) || (unit == ROOT && keeps_root);
+        let is_kept = |unit: usize| records && state.units.get(unit).is_some_and(|one| one.is_kept);
+        let stays = last == Some(unit) || (unit == ROOT && keeps_root) || is_kept(unit);
+        // Gathered ahead and not used.
+        let others = ROOT + 1..state.units.len();
+        let others = others.filter(|&other| last != Some(other) && !is_kept(other));
+        let others: Vec<usize> = others.filter(|_| unit == ROOT && drops).collect();
         if drops && !stays {
-            state.release(unit)?;
+            state.release_behind(unit, records, &self.groups)?;
         }
         if unit == ROOT {
             state.order.end();
-            if drops {
-                // Gathered ahead and not used.
-                let others = ROOT + 1..state.units.len();
-                for other in others.filter(|&other| last != Some(other)) {
-                    state.release(other)?;
-                }
+            for other in others {
+                state.release(other)?;
             }
         }
         Ok(())
     }
 
-    /// Drops what forward passes left whole, outside of backward passes.
+    /// Drops what forward passes left whole, outside of backward passes: shards are about to change.
     pub(super) fn rest(&self) -> Result<()> {
         let mut state = self.lock();
-        match state.is_summoned || state.in_backward {
-            true => Ok(()),
-            false => state.release_all(),
+        if state.is_summoned || state.in_backward {
+            return Ok(());
         }
+        state.release_all()?;
+        state.forget_whole()
     }
 
     /// The calls of these units hold frozen parameters, whose backward pass nothing else ends.
@@ -196,9 +224,10 @@ impl Engine {
 }
 
 impl State {
-    /// A forward pass of the whole model begins from shards, which an optimizer may have changed.
+    /// A forward pass of the whole model begins from shards, which somebody may have changed.
     fn begin_forward(&mut self) -> Result<()> {
         self.release_all()?;
+        self.forget_second()?;
         self.order.begin();
         Ok(())
     }
@@ -206,8 +235,9 @@ impl State {
     /// Makes a unit whole.
     pub(super) fn gather(&mut self, unit: usize, groups: &Groups) -> Result<()> {
         self.start_gather(unit, groups)?;
-        for flat in self.flats(unit)? {
-            flat.finish_gather()?;
+        let Self { units, pool, .. } = self;
+        for flat in &mut unit_at(units, unit)?.flats {
+            flat.finish_gather(pool)?;
         }
         Ok(())
     }
@@ -216,7 +246,7 @@ impl State {
     pub(super) fn start_gather(&mut self, unit: usize, groups: &Groups) -> Result<()> {
         let Self { units, pool, .. } = self;
         for flat in &mut unit_at(units, unit)?.flats {
-            flat.start_gather(&groups.gather, pool)?;
+            flat.start_gather(groups, pool)?;
         }
         Ok(())
     }
@@ -230,8 +260,30 @@ impl State {
         Ok(())
     }
 
-    fn flats(&mut self, unit: usize) -> Result<&mut Vec<Flat>> {
-        Ok(&mut unit_at(&mut self.units, unit)?.flats)
+    /// Drops what is whole of a unit behind its forward pass.
+    fn release_behind(&mut self, unit: usize, records: bool, groups: &Groups) -> Result<()> {
+        let Self { units, pool, .. } = self;
+        for flat in &mut unit_at(units, unit)?.flats {
+            match records {
+                true => flat.release_to_second(groups, pool)?,
+                false => flat.release(pool)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets no backward pass gather from second shards any more.
+    pub(super) fn forget_second(&mut self) -> Result<()> {
+        let Self { units, pool, .. } = self;
+        let mut flats = units.iter_mut().flat_map(|unit| &mut unit.flats);
+        flats.try_for_each(|flat| flat.forget_second(pool))
+    }
+
+    /// What was gathered is not to be used again.
+    pub(super) fn forget_whole(&mut self) -> Result<()> {
+        let Self { units, pool, .. } = self;
+        let mut flats = units.iter_mut().flat_map(|unit| &mut unit.flats);
+        flats.try_for_each(|flat| flat.forget_whole(pool))
     }
 
     /// Adds the gradients of one storage up.
@@ -256,13 +308,12 @@ impl State {
 
     /// Ends the reductions that need no waiting, so that their memory is free.
     pub(super) fn finish_what_is_reduced(&mut self, groups: &Groups) -> Result<()> {
-        // With copies the end is a collective, which ranks have to come to at the same time.
-        let front = self.reducing.front().filter(|_| groups.replicate.is_none());
-        let Some(&(unit, flat)) = front else {
+        let Some(&(unit, flat)) = self.reducing.front() else {
             return Ok(());
         };
         let storage = unit_at(&mut self.units, unit)?.flats.get(flat);
         match storage.and_then(|storage| storage.gradients.as_ref()) {
+            Some(gradients) if gradients.ends_together(groups) => Ok(()),
             Some(gradients) if !gradients.is_reduced()? => Ok(()),
             _ => self.finish_reductions(groups),
         }

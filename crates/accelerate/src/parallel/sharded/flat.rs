@@ -1,13 +1,17 @@
 //! Parameters in one storage, of which each rank keeps a shard.
 
+use accelerate_plan::parallel::Quantised;
 use accelerate_torch::profiler::ProfileRange;
-use accelerate_torch::{ProcessGroup, Work, storage};
+use accelerate_torch::{Work, storage};
 use tch::{Kind, Tensor};
 
+use super::blockwise::Blockwise;
 use super::gradients::{Divisors, Gradients};
 use super::groups::Groups;
 use super::layout::{Layout, Slice};
 use super::pool::Pool;
+use super::second::Second;
+use super::wire::{GradientWire, WeightWire};
 use crate::Result;
 
 /// The types of one storage.
@@ -42,6 +46,15 @@ pub(super) struct Flat {
     pub(super) summoned: Option<Tensor>,
     /// Whether `whole` keeps its memory between steps.
     keeps_memory: bool,
+    /// Whether `whole` keeps its values as long as nobody changes the shard.
+    keeps_values: bool,
+    /// What was counted of changes when the values in `whole` were gathered; none where they are not
+    /// to be used again.
+    gathered_at: Option<i64>,
+    /// How parameters travel, where that is not as they are.
+    wire: Option<WeightWire>,
+    /// From which the backward pass gathers, where there is such.
+    second: Option<Second>,
     /// None of frozen parameters.
     pub(super) gradients: Option<Gradients>,
 }
@@ -57,6 +70,13 @@ pub(super) struct Member {
     pub(super) slice: Tensor,
     /// Where that lies.
     pub(super) range: Slice,
+}
+
+impl Member {
+    /// How many numbers the whole has.
+    pub(super) fn len(&self) -> u64 {
+        self.shape.iter().map(|&size| size.unsigned_abs()).product()
+    }
 }
 
 /// What parameters look at.
@@ -99,10 +119,26 @@ impl Flat {
                 range: *slice,
             });
         }
+        let has_any = layout.whole() > 0;
+        let code = |asked, kind| Blockwise::of(asked, kind).filter(|_| has_any);
         let gradients = match options.divisors {
-            Some(divisors) => Some(Gradients::new(
-                &members, &layout, kinds, divisors, &shard, groups,
-            )?),
+            Some(divisors) => {
+                let wire = match code(options.gradients, kinds.reduce) {
+                    Some(code) => Some(GradientWire::new(code, &layout, groups, device)?),
+                    None => None,
+                };
+                Some(Gradients::new(
+                    &members, &layout, kinds, divisors, &shard, groups, wire,
+                )?)
+            }
+            None => None,
+        };
+        let wire = match code(options.weights, kinds.compute) {
+            Some(code) => Some(WeightWire::new(code, &layout, groups.shards(), device)?),
+            None => None,
+        };
+        let second = match groups.node.as_ref().filter(|_| options.has_second) {
+            Some(node) => Some(Second::new(&layout, kinds.compute, node, device)?),
             None => None,
         };
         storage::release(&whole)?;
@@ -116,34 +152,74 @@ impl Flat {
             presence: Presence::Sharded,
             summoned: None,
             keeps_memory: options.keeps_memory,
+            keeps_values: options.keeps_values,
+            gathered_at: None,
+            wire,
+            second,
             gradients,
         };
         flat.show_slices()?;
         Ok(flat)
     }
 
-    /// Starts to make the parameters whole, unless they are or will be.
+    /// Starts to make the parameters whole, unless they are or will be. Nothing is sent where the whole
+    /// still has the values of the shards.
     ///
     /// # Collective
-    /// The ranks of `group` call this in one order for all storages.
-    pub(super) fn start_gather(&mut self, group: &ProcessGroup, pool: &mut Pool) -> Result<()> {
+    /// The ranks that hold one copy call this in one order for all storages.
+    pub(super) fn start_gather(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
         if !matches!(self.presence, Presence::Sharded) || self.layout.whole() == 0 {
+            return Ok(());
+        }
+        let changes = self.changes()?;
+        if self.gathered_at == Some(changes) {
+            self.show_whole()?;
+            self.presence = Presence::Whole;
             return Ok(());
         }
         let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
-        tch::no_grad(|| self.own.f_copy_(&self.shard))?;
-        let work = group.exchange_all_gather_async(&self.whole, &self.own)?;
+        self.gathered_at = Some(changes).filter(|_| self.keeps_values);
+        let second = self.second.as_ref().filter(|second| second.is_filled());
+        let work = if let Some((second, node)) = second.zip(groups.node.as_ref()) {
+            second.start_gather(&self.whole, node)?
+        } else if let Some(wire) = &mut self.wire {
+            wire.start(&self.shard, &groups.gather, pool)?
+        } else {
+            let sent = match self.kinds.master == self.kinds.compute {
+                // Copied into its place while it is sent.
+                true => &self.shard,
+                false => {
+                    tch::no_grad(|| self.own.f_copy_(&self.shard))?;
+                    &self.own
+                }
+            };
+            groups.gather.exchange_all_gather_async(&self.whole, sent)?
+        };
         self.presence = Presence::Gathering(work);
         Ok(())
     }
 
+    /// Counts what was changed in place of what this rank keeps, by whomever.
+    fn changes(&self) -> Result<i64> {
+        let mut count = self.shard.f_internal_version()?;
+        for member in &self.members {
+            count = count.wrapping_add(member.parameter.f_internal_version()?);
+        }
+        Ok(count)
+    }
+
     /// Waits for what [`start_gather`](Self::start_gather) began; the parameters are whole then.
-    pub(super) fn finish_gather(&mut self) -> Result<()> {
+    pub(super) fn finish_gather(&mut self, pool: &mut Pool) -> Result<()> {
         match std::mem::replace(&mut self.presence, Presence::Sharded) {
             Presence::Gathering(work) => {
                 let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
+                let gathered_at = self.gathered_at.take();
                 work.wait()?;
+                if let Some(wire) = self.wire.as_mut().filter(|wire| wire.is_under_way()) {
+                    wire.finish(&self.whole, pool)?;
+                }
+                self.gathered_at = gathered_at;
                 self.show_whole()?;
                 self.presence = Presence::Whole;
             }
@@ -152,14 +228,50 @@ impl Flat {
         Ok(())
     }
 
-    /// Lets the parameters look at their slices, and gives the memory of the whole back.
+    /// Lets the parameters look at their slices, and gives the memory of the whole back, unless its
+    /// values are to be used again.
     pub(super) fn release(&mut self, pool: &mut Pool) -> Result<()> {
         match std::mem::replace(&mut self.presence, Presence::Sharded) {
             Presence::Sharded => return Ok(()),
-            Presence::Gathering(work) => work.wait()?,
+            Presence::Gathering(work) => {
+                let gathered_at = self.gathered_at.take();
+                work.wait()?;
+                match self.wire.as_mut().filter(|wire| wire.is_under_way()) {
+                    Some(wire) => wire.drop_room(pool)?,
+                    None => self.gathered_at = gathered_at,
+                }
+            }
             Presence::Whole => self.show_slices()?,
         }
-        if !self.keeps_memory {
+        if !self.keeps_memory && self.gathered_at.is_none() {
+            pool.drain(&self.whole)?;
+        }
+        Ok(())
+    }
+
+    /// As [`release`](Self::release) behind a forward pass: keeps what the backward pass gathers from.
+    pub(super) fn release_to_second(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
+        if let (Presence::Whole, Some(second), Some(node)) =
+            (&self.presence, &mut self.second, &groups.node)
+            && !second.is_filled()
+        {
+            second.keep(&self.whole, node, pool)?;
+        }
+        self.release(pool)
+    }
+
+    /// Lets no gather begin from the second shards any more.
+    pub(super) fn forget_second(&mut self, pool: &mut Pool) -> Result<()> {
+        match &mut self.second {
+            Some(second) => second.forget(pool),
+            None => Ok(()),
+        }
+    }
+
+    /// What was gathered is not to be used again: the shard is about to change, or has.
+    pub(super) fn forget_whole(&mut self, pool: &mut Pool) -> Result<()> {
+        self.gathered_at = None;
+        if !self.keeps_memory && matches!(self.presence, Presence::Sharded) {
             pool.drain(&self.whole)?;
         }
         Ok(())
@@ -262,6 +374,14 @@ pub(super) struct FlatOptions {
     pub(super) divisors: Option<Divisors>,
     /// Whether the whole keeps its memory between steps.
     pub(super) keeps_memory: bool,
+    /// Whether the whole keeps its values as long as nobody changes the shard.
+    pub(super) keeps_values: bool,
+    /// How parameters travel.
+    pub(super) weights: Quantised,
+    /// How gradients travel.
+    pub(super) gradients: Quantised,
+    /// Whether the backward pass gathers from second shards on one machine.
+    pub(super) has_second: bool,
 }
 
 /// This rank's part of rank 0's parameters.

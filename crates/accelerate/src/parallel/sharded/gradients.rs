@@ -7,6 +7,7 @@ use super::flat::{Kinds, Member, bytes, length, part};
 use super::groups::Groups;
 use super::layout::Layout;
 use super::pool::Pool;
+use super::wire::GradientWire;
 use crate::Result;
 
 /// What gradients are divided by before and after they are added up over ranks.
@@ -30,6 +31,10 @@ pub(super) struct Gradients {
     /// The part of `shard` that belongs to each parameter's slice.
     slices: Vec<Tensor>,
     divisors: Divisors,
+    /// How gradients travel, where that is not as they are.
+    wire: Option<GradientWire>,
+    /// Whether the sum under way is written into `shard` at once.
+    is_direct: bool,
     /// Whether `shard` holds gradients that count; what parameters show overrules it.
     is_valid: bool,
     /// Whether parameters show the gradients of their slices: also while they are whole, until a
@@ -50,6 +55,7 @@ impl Gradients {
         divisors: Divisors,
         shard: &Tensor,
         groups: &Groups,
+        wire: Option<GradientWire>,
     ) -> Result<Self> {
         let device = shard.device();
         let others = layout.whole() - layout.shard();
@@ -77,6 +83,8 @@ impl Gradients {
             shard: kept,
             slices,
             divisors,
+            wire,
+            is_direct: false,
             is_valid: false,
             is_shown: false,
             is_accumulating: false,
@@ -181,6 +189,40 @@ impl Gradients {
         Ok(())
     }
 
+    /// Takes gradients from whole parameters that somebody looks at: they belong to no shard.
+    pub(super) fn drop_foreign(&self, members: &[Member]) -> Result<()> {
+        if self.is_shown || self.is_accumulating {
+            return Ok(());
+        }
+        for member in members {
+            autograd::set_grad(&member.parameter, None)?;
+        }
+        Ok(())
+    }
+
+    /// What is kept of a parameter's sum over ranks, while the parameter shows a whole gradient that is
+    /// still to be added to it.
+    pub(super) fn hidden(&self, index: usize) -> Option<&Tensor> {
+        let hides = self.is_valid && self.is_accumulating && !self.is_shown;
+        self.slices.get(index).filter(|_| hides)
+    }
+
+    /// Takes what [`hidden`](Self::hidden) answered at another time; the others begin at zero.
+    pub(super) fn restore_hidden(&mut self, index: usize, saved: &Tensor) -> Result<()> {
+        self.make_room()?;
+        tch::no_grad(|| -> Result<()> {
+            if !self.is_valid {
+                drop(self.shard.f_zero_()?);
+            }
+            if let Some(slice) = self.slices.get_mut(index) {
+                slice.f_copy_(saved)?;
+            }
+            Ok(())
+        })?;
+        self.is_valid = true;
+        Ok(())
+    }
+
     /// Parameters were given whole gradients of this rank, to which a backward pass is to add.
     pub(super) fn accumulate_from(&mut self) {
         self.is_accumulating = true;
@@ -207,15 +249,34 @@ impl Gradients {
         tch::no_grad(|| self.pack(members))?;
         self.is_accumulating = false;
         self.end_pass();
+        let work = match &mut self.wire {
+            Some(wire) => wire.start(&self.whole, groups, pool)?,
+            None => self.start_plain(groups, pool)?,
+        };
+        self.reduction = Some(work);
+        Ok(())
+    }
+
+    fn start_plain(&mut self, groups: &Groups, pool: &mut Pool) -> Result<Work> {
+        let kind = self.whole.f_kind()?;
         pool.fill(&self.received, bytes(self.received.numel(), kind))?;
+        // What is kept needs no copy where nothing is added to it and nobody else's sum comes on top.
+        self.is_direct =
+            !self.is_valid && groups.replicate.is_none() && self.shard.f_kind()? == kind;
+        if self.is_direct {
+            self.make_room()?;
+        }
+        let sum = match self.is_direct {
+            true => &self.shard,
+            false => &self.own,
+        };
         let work = groups.reduce.exchange_reduce_scatter_async(
-            &self.own,
+            sum,
             &self.whole,
             &self.received,
             ReduceOp::Sum,
         )?;
-        self.reduction = Some(work);
-        Ok(())
+        Ok(work)
     }
 
     fn pack(&mut self, members: &[Member]) -> Result<()> {
@@ -232,6 +293,12 @@ impl Gradients {
             drop(self.whole.f_div_scalar_(self.divisors.before)?);
         }
         Ok(())
+    }
+
+    /// Whether the end of a reduction is a collective, for which ranks have to come at the same time.
+    pub(super) fn ends_together(&self, groups: &Groups) -> bool {
+        let has_two_levels = self.wire.as_ref().is_some_and(GradientWire::has_two_levels);
+        has_two_levels || groups.replicate.is_some()
     }
 
     /// Whether the sum is there, or none is on its way.
@@ -251,15 +318,24 @@ impl Gradients {
             return Ok(());
         };
         work.wait()?;
+        if let Some(wire) = &mut self.wire {
+            wire.finish(&self.own, groups, pool)?;
+        }
         if let Some(copies) = &groups.replicate {
             copies.all_reduce(&self.own, ReduceOp::Sum)?;
         }
         self.make_room()?;
+        let is_direct = std::mem::take(&mut self.is_direct);
         tch::no_grad(|| -> Result<()> {
+            let sum = match is_direct {
+                true => &mut self.shard,
+                false => &mut self.own,
+            };
             if self.divisors.after != 1.0 {
-                drop(self.own.f_div_scalar_(self.divisors.after)?);
+                drop(sum.f_div_scalar_(self.divisors.after)?);
             }
             match self.is_valid {
+                _ if is_direct => {}
                 true => drop(self.shard.f_add_(&self.own)?),
                 false => self.shard.f_copy_(&self.own)?,
             }

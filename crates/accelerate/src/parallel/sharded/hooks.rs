@@ -82,19 +82,21 @@ impl UnitHook {
         Ok(())
     }
 
-    /// Gathers the unit again when the gradient of one of its outputs is there.
-    fn watch_outputs(&self, output: &dyn Tree, call: u64) -> Result<()> {
+    /// Gathers the unit again when the gradient of one of its outputs is there; whether one can come.
+    fn watch_outputs(&self, output: &dyn Tree, call: u64) -> Result<bool> {
+        let mut can_come = false;
         for tensor in leaves(output)? {
             if !tensor.requires_grad() {
                 continue;
             }
+            can_come = true;
             let (engine, unit) = (Arc::clone(&self.engine), self.unit);
             let _stays = autograd::on_gradient(&tensor, move |_| {
                 engine.before_backward(unit, call)?;
                 Ok(None)
             })?;
         }
-        Ok(())
+        Ok(can_come)
     }
 }
 
@@ -121,15 +123,16 @@ impl Hook for UnitHook {
             cast(output, kind)?;
         }
         let call = self.calls.borrow_mut().pop();
-        if let Some(call) = call.filter(|_| records) {
-            self.watch_outputs(output, call)?;
-        }
-        self.engine.leave(self.unit, records)
+        let is_watched = match call.filter(|_| records) {
+            Some(call) => self.watch_outputs(output, call)?,
+            None => false,
+        };
+        self.engine.leave(self.unit, records, is_watched)
     }
 
     fn abandon_forward(&self, _module: &dyn Module) {
         let _call = self.calls.borrow_mut().pop();
-        if let Err(error) = self.engine.leave(self.unit, false) {
+        if let Err(error) = self.engine.leave(self.unit, false, false) {
             tracing::debug!(%error, "a unit could not be dropped after its forward pass failed");
         }
     }

@@ -1,13 +1,16 @@
 //! A model that is trained in shards.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use accelerate_plan::env::{self, Environment};
 use accelerate_plan::parallel::{
-    Cast, FloatType, InputCast, ParallelPlan, Precision, Sharded as What,
+    AfterForward, Cast, FloatType, InputCast, ParallelPlan, Precision, Quantised, Sharded as What,
 };
-use accelerate_torch::{ProcessGroup, ReduceOp, memory};
+use accelerate_torch::{ProcessGroup, ReduceOp, autograd, memory, storage};
 use tch::{Device, Kind, Tensor};
 
 use super::engine::{Engine, ROOT};
@@ -33,7 +36,12 @@ use crate::{Error, Result};
 /// of what this rank keeps of it, and so is its gradient: what updates every number by itself needs
 /// to know nothing of it.
 ///
-/// A parameter that takes no part in a pass counts as one whose gradient is zero.
+/// A parameter that takes no part in a pass counts as one whose gradient is zero. So does all that the
+/// loss of one rank has nothing to do with while that of another has.
+///
+/// What has been gathered is used again as long as nobody changed it, where the plan keeps parameters
+/// whole: in evaluation and between accumulated batches nothing is sent. So a change in place of a
+/// parameter is one that every rank makes.
 ///
 /// # Source
 /// `torch.distributed.fsdp.FullyShardedDataParallel` with `use_orig_params`, and the stages of
@@ -50,7 +58,8 @@ pub struct ShardedModel {
 impl ShardedModel {
     /// Cuts `module` into shards as the plan says, with rank 0's values.
     ///
-    /// Memory is needed for one unit at a time besides what is there. Ranks other than 0 may bring a
+    /// Memory is needed for one unit at a time besides what is there: a model in CPU memory goes to the
+    /// device unit by unit. Ranks other than 0 may bring a
     /// model whose parameters have no memory; where rank 0 does too, values are loaded before the first
     /// forward pass.
     ///
@@ -102,13 +111,19 @@ impl ShardedModel {
         })?;
         require_values(module, "sharding")?;
         let wanted = units(module, plan)?;
+        let device = state.device();
+        if let Some(first) = module.parameters().first() {
+            // From where it lies, ranks tell each other what they brought.
+            first.to_device(device)?;
+        }
         same_model(group, module, call)?;
-        let groups = Groups::new(group, plan.mesh)?;
+        let groups = Groups::new(group, plan.mesh, node_size(plan, group, state.device())?)?;
         let is_empty = is_empty_on_rank_0(module, group)?;
         let names: Vec<String> = wanted.iter().map(|unit| unit.name.clone()).collect();
+        bring_what_stays_whole(module, &wanted, device)?;
         let mut made = Vec::with_capacity(wanted.len());
         for unit in wanted {
-            made.push(make_unit(unit, plan, &groups)?);
+            made.push(make_unit(unit, plan, &groups, device)?);
         }
         // What was whole will not come again.
         let _gave = memory::give_back_freed_memory();
@@ -164,15 +179,29 @@ impl ShardedModel {
         })
     }
 
+    /// The type in which a trained parameter is computed with that is kept in another.
+    pub(crate) fn compute_kind(&self, kept: Kind) -> Kind {
+        kinds(&self.plan.precision, kept, true).compute
+    }
+
     /// Values were loaded into a model that may have had none.
-    pub(crate) fn note_values(&self) {
+    pub(crate) fn note_values(&self) -> Result<()> {
         self.engine.lock().is_empty = false;
+        self.engine.rest()
     }
 
     /// Leaves nothing but shards, with their gradients, as an optimizer has to find them: a forward
     /// pass that no backward pass followed may have left units whole.
     pub(crate) fn rest(&self) -> Result<()> {
         self.engine.rest()
+    }
+
+    pub(crate) fn join_backward(&self) -> Result<()> {
+        self.engine.join_backward()
+    }
+
+    pub(crate) fn is_agreed(&self) -> Result<bool> {
+        self.engine.is_agreed()
     }
 
     pub(crate) fn finish_backward(&self) -> Result<()> {
@@ -219,6 +248,29 @@ fn is_empty_on_rank_0(module: &dyn Module, group: &ProcessGroup) -> Result<bool>
     Ok(flag.f_double_value(&[0])? > 0.0)
 }
 
+/// How many ranks of a copy make a machine, where something is exchanged among them: as the plan says, or
+/// for gradients that travel as integers as many as rank 0 has on its own, if that divides them.
+fn node_size(
+    plan: &ParallelPlan,
+    group: &ProcessGroup,
+    device: Device,
+) -> Result<Option<NonZeroUsize>> {
+    if let (What::Parameters, AfterForward::ReleaseTo(size)) = (plan.sharded, plan.after_forward) {
+        return Ok(Some(size));
+    }
+    if plan.reduction.gradients == Quantised::No {
+        return Ok(None);
+    }
+    let told = Environment::from_process().get(&env::LOCAL_WORLD_SIZE)?;
+    let told = told.map_or(0, |size| i64::try_from(size.get()).unwrap_or(0));
+    let size = Tensor::from_slice(&[told]).f_to_device(device)?;
+    group.broadcast(&size, 0)?;
+    let size = usize::try_from(size.f_int64_value(&[0])?).unwrap_or(0);
+    let ranks = plan.mesh.shard.get();
+    let is_between = size > 1 && size < ranks && ranks.is_multiple_of(size);
+    Ok(NonZeroUsize::new(size).filter(|_| is_between))
+}
+
 /// Into how large a buffer buffers are packed when rank 0 sends them.
 const BROADCAST_BYTES: usize = 250 << 20;
 
@@ -263,9 +315,11 @@ fn casts(precision: &Precision, is_root: bool) -> Casts {
 /// Parameters that can lie in one storage.
 type Alike = ((bool, Kind, Device), Vec<Tensor>);
 
-fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Unit> {
+/// Cuts one unit. Only now its parameters go to the device: the whole model may have no room there.
+fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups, device: Device) -> Result<Unit> {
     let mut storages: Vec<Alike> = Vec::new();
     for (_, tensor) in unit.parameters {
+        bring(&tensor, device)?;
         let key = (tensor.requires_grad(), tensor.f_kind()?, tensor.device());
         match storages.iter_mut().find(|(other, _)| *other == key) {
             Some((_, members)) => members.push(tensor),
@@ -278,10 +332,40 @@ fn make_unit(unit: UnitPlan, plan: &ParallelPlan, groups: &Groups) -> Result<Uni
         let options = FlatOptions {
             divisors: is_trained.then(|| divisors(plan, groups.all.size(), kinds.reduce)),
             keeps_memory: plan.sharded == What::OptimizerState,
+            keeps_values: plan.sharded < What::Parameters,
+            weights: plan.weights,
+            gradients: plan.reduction.gradients,
+            has_second: matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
         };
         flats.push(Flat::new(members, kinds, groups, options)?);
     }
-    Ok(Unit::new(unit.name, flats))
+    Ok(Unit::new(unit.name, flats, plan.keep_up_to))
+}
+
+/// Lets buffers, and parameters that are in no unit, lie on the device.
+fn bring_what_stays_whole(module: &dyn Module, cut: &[UnitPlan], device: Device) -> Result<()> {
+    let cut = cut.iter().flat_map(|unit| &unit.parameters);
+    let cut: HashSet<usize> = cut.map(|(_, tensor)| storage::identity(tensor)).collect();
+    for parameter in module.parameters() {
+        if !cut.contains(&parameter.identity()) {
+            parameter.to_device(device)?;
+        }
+    }
+    for (_, buffer) in module.named_buffers() {
+        buffer.to_device(device)?;
+    }
+    Ok(())
+}
+
+/// Lets a parameter lie on the device, in every handle on it. A gradient, which is of no step to come,
+/// goes.
+fn bring(parameter: &Tensor, device: Device) -> Result<()> {
+    if parameter.device() == device {
+        return Ok(());
+    }
+    let there = tch::no_grad(|| parameter.f_to_device(device))?;
+    autograd::set_grad(parameter, None)?;
+    Ok(storage::alias(parameter, &there)?)
 }
 
 /// The types of parameters that were loaded in one; what is not one of the three usual

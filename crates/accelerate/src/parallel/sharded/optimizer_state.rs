@@ -26,14 +26,35 @@ pub(crate) fn whole_state_of(
 ) -> Result<StateDict> {
     let state = optimizer.state_dict()?;
     let mut whole = HashMap::new();
+    visit_whole_state(models, optimizer, &state, |number, kind, tensor| {
+        if keeps {
+            whole.insert(format!("state.{number}.{kind}"), tensor);
+        }
+        Ok(())
+    })?;
+    Ok(with(&state, whole))
+}
+
+/// Hands out whole what an optimizer keeps of each parameter, with the parameter's number and the
+/// kind. Memory is needed for one storage at a time; what `visit` keeps of a tensor keeps the whole
+/// storage.
+///
+/// # Collective
+/// Every rank calls this, if any of the models is sharded. An error of `visit` leaves other ranks
+/// waiting: let it fail for nothing that is not the same on all.
+pub(crate) fn visit_whole_state(
+    models: &[Rc<ShardedModel>],
+    optimizer: &dyn Optimizer,
+    state: &StateDict,
+    mut visit: impl FnMut(usize, &str, Tensor) -> Result<()>,
+) -> Result<()> {
     let numbers = numbers(optimizer);
-    for model in models {
+    models.iter().try_for_each(|model| {
         let site = Site::Model(model.class);
         model.state.counted("whole optimizer state", site, |_| {
-            gather(model, &numbers, &state, keeps, &mut whole)
-        })?;
-    }
-    Ok(with(&state, whole))
+            gather(model, &numbers, state, &mut visit)
+        })
+    })
 }
 
 /// The parts of an optimizer's whole state that belong to what this rank keeps.
@@ -98,27 +119,22 @@ fn tensors_of(state: &StateDict, number: usize) -> impl Iterator<Item = (&str, &
     })
 }
 
-/// Makes the state of one model's parameters whole.
+/// Makes the state of one model's parameters whole, and hands it out.
 fn gather(
     model: &ShardedModel,
     numbers: &HashMap<usize, usize>,
     state: &StateDict,
-    keeps: bool,
-    whole: &mut HashMap<String, Tensor>,
+    visit: &mut dyn FnMut(usize, &str, Tensor) -> Result<()>,
 ) -> Result<()> {
     let engine = model.engine.lock();
     for flat in engine.units.iter().flat_map(|unit| &unit.flats) {
         for (kind, entries) in by_kind(flat, numbers, state) {
             let shard = assembled(flat, &entries)?;
             let gathered = flat.gathered(&shard, &model.engine.groups)?;
-            if !keeps {
-                continue;
-            }
             let views = flat.cut(&gathered)?;
             for entry in entries {
                 if let Some(view) = views.get(entry.member) {
-                    let name = format!("state.{}.{kind}", entry.number);
-                    whole.insert(name, view.shallow_clone());
+                    visit(entry.number, &kind, view.shallow_clone())?;
                 }
             }
         }

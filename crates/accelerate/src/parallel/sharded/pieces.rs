@@ -64,6 +64,12 @@ impl ShardedModel {
         state_dict.kind == StateDictType::Sharded && state_dict.layout == Layout::Fsdp
     }
 
+    /// Whether checkpoints hold what each rank keeps in folders of DeepSpeed's.
+    pub(crate) fn saves_as_deepspeed(&self) -> bool {
+        let state_dict = &self.plan().state_dict;
+        state_dict.kind == StateDictType::Sharded && state_dict.layout == Layout::DeepSpeed
+    }
+
     /// Whether this rank's shards are those of the first copy of the model.
     pub(crate) fn has_first_copy(&self) -> bool {
         let copies = self.engine.groups.replicate.as_ref();

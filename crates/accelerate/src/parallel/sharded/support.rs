@@ -1,8 +1,6 @@
 //! What of a plan this version can carry out.
 
-use accelerate_plan::parallel::{
-    AfterForward, LossScaling, ParallelPlan, Quantised, Recompute, Sharded, Storage,
-};
+use accelerate_plan::parallel::{ParallelPlan, Sharded, Storage};
 use accelerate_torch::meta;
 use tch::Device;
 
@@ -51,15 +49,6 @@ pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
         }
     };
     refuse(plan.sharded == Sharded::Nothing, "no shards at all");
-    refuse(
-        matches!(plan.after_forward, AfterForward::ReleaseTo(_)),
-        "second shards over a smaller group (hpZ)",
-    );
-    refuse(plan.weights != Quantised::No, "quantised weights (qwZ)");
-    refuse(
-        plan.reduction.gradients != Quantised::No,
-        "quantised gradients (qgZ)",
-    );
     let offload = &plan.offload;
     for (what, storage) in [
         ("parameters", &offload.parameters),
@@ -73,15 +62,6 @@ pub(super) fn check(plan: &ParallelPlan, device: Device) -> Result<()> {
             Storage::Device => {}
         }
     }
-    refuse(
-        plan.recompute != Recompute::Nothing,
-        "activation checkpointing",
-    );
-    let scales = &plan.precision.loss_scaling;
-    refuse(
-        matches!(scales, LossScaling::Fixed(_) | LossScaling::Dynamic(_)),
-        "DeepSpeed's loss scaling",
-    );
     if missing.is_empty() {
         return Ok(());
     }

@@ -17,11 +17,15 @@ pub(super) struct Unit {
     pub(super) active: Vec<u64>,
     /// Whether all of its gradients of this backward pass are there.
     pub(super) is_done: bool,
+    /// Whether it is so small that it stays whole from the forward pass to the backward pass.
+    pub(super) is_kept: bool,
 }
 
 impl Unit {
-    pub(super) fn new(name: String, flats: Vec<Flat>) -> Self {
+    pub(super) fn new(name: String, flats: Vec<Flat>, keep_up_to: u64) -> Self {
+        let mut members = flats.iter().flat_map(|flat| &flat.members);
         Self {
+            is_kept: members.all(|member| member.len() <= keep_up_to),
             name,
             flats,
             active: Vec::new(),
@@ -69,7 +73,10 @@ pub(super) struct Timing {
 impl Timing {
     pub(super) fn of(plan: &ParallelPlan) -> Self {
         let drops = plan.sharded == Sharded::Parameters
-            && matches!(plan.after_forward, AfterForward::Release);
+            && matches!(
+                plan.after_forward,
+                AfterForward::Release | AfterForward::ReleaseTo(_)
+            );
         Self {
             drops_after_forward: drops,
             keeps_root: plan.keeps_root,

@@ -60,6 +60,24 @@ pub(super) fn units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<UnitPl
     Ok(units)
 }
 
+/// The names of the units whose activations are computed again where a plan asks for it: those that
+/// have no unit inside. What the root computes by itself is kept.
+///
+/// # Errors
+/// [`Error::Sharding`] for classes that the model does not have, with those that it has.
+pub(crate) fn innermost_units(root: &dyn Module, plan: &ParallelPlan) -> Result<Vec<String>> {
+    let names: Vec<String> = units(root, plan)?
+        .into_iter()
+        .map(|unit| unit.name)
+        .filter(|name| !name.is_empty())
+        .collect();
+    let has_none_inside = |name: &&String| {
+        let mut others = names.iter().filter(|other| other != name);
+        !others.any(|other| is_below(other, name))
+    };
+    Ok(names.iter().filter(has_none_inside).cloned().collect())
+}
+
 /// Every parameter once, with all of its names, in the order of the first ones.
 fn parameters_with_names(root: &dyn Module) -> Vec<(Vec<String>, Tensor)> {
     let mut found: Vec<(Vec<String>, Tensor)> = Vec::new();
@@ -154,16 +172,25 @@ fn of_size(root: &dyn Module, least: u64, rule: SizeRule) -> Vec<String> {
     }
 }
 
+/// A class whose inside the first version of FSDP does not look at: it computes with the weights of its
+/// parts, and does not call these.
+const ATTENTION: &str = "MultiheadAttention";
+
 /// Finds units below `module` and whether it is one; answers how many parameters are in units.
 fn rest_at_least(module: &dyn Module, name: &str, least: usize, found: &mut Vec<String>) -> usize {
     let all = module.num_parameters();
     if all < least {
         return 0;
     }
-    let children = module.named_children().into_iter();
-    let inside = children
-        .map(|(child, module)| rest_at_least(module, &below(name, &child), least, found))
-        .sum::<usize>();
+    let inside = match module.class_name() {
+        ATTENTION => 0,
+        _ => {
+            let children = module.named_children().into_iter();
+            children
+                .map(|(child, module)| rest_at_least(module, &below(name, &child), least, found))
+                .sum::<usize>()
+        }
+    };
     if module.state().is_some() && all.saturating_sub(inside) >= least {
         found.push(name.to_owned());
         return all;
@@ -323,6 +350,61 @@ mod tests {
             ["", "blocks.0", "blocks.1", "head", "head.0"]
         );
         assert_eq!(names(40, total)?, ["", "head", "head.0"]);
+        Ok(())
+    }
+
+    #[derive(Debug, Module)]
+    struct MultiheadAttention {
+        inputs: Linear,
+        outputs: Linear,
+        state: ModuleState,
+    }
+
+    #[derive(Debug, Module)]
+    struct Attends {
+        attention: MultiheadAttention,
+        linear: Linear,
+        state: ModuleState,
+    }
+
+    #[test]
+    fn by_size_nothing_inside_of_an_attention_is_a_unit() -> Result<()> {
+        let factory = Factory::default();
+        let linear = |inputs, outputs| Linear::without_bias(inputs, outputs, &factory);
+        let model = Attends {
+            attention: MultiheadAttention {
+                inputs: linear(4, 12)?,
+                outputs: linear(4, 4)?,
+                state: ModuleState::default(),
+            },
+            linear: linear(4, 12)?,
+            state: ModuleState::default(),
+        };
+        let rest = |least| of_size(&model, least, SizeRule::RestAtLeast);
+        assert_eq!(rest(40), ["linear", "attention"]);
+        assert_eq!(rest(60), ["attention"]);
+        Ok(())
+    }
+
+    #[test]
+    fn innermost_units_are_computed_again() -> Result<()> {
+        let mut plan = ParallelPlan::new(Mesh::sharded(NonZeroUsize::MIN), Sharded::Parameters);
+        let innermost = |plan: &ParallelPlan| innermost_units(&model()?, plan);
+        assert!(innermost(&plan)?.is_empty());
+        plan.wrap = WrapPolicy::Classes(vec!["Block".to_owned()]);
+        assert_eq!(innermost(&plan)?, ["blocks.0", "blocks.1"]);
+        plan.wrap = WrapPolicy::Classes(["Block", "Sequential"].map(str::to_owned).to_vec());
+        assert_eq!(innermost(&plan)?, ["blocks.0", "blocks.1", "head"]);
+        let both = ["Block", "Linear"].map(str::to_owned).to_vec();
+        plan.wrap = WrapPolicy::Classes(both);
+        let expected = [
+            "blocks.0.first",
+            "blocks.0.second",
+            "blocks.1.first",
+            "blocks.1.second",
+            "head.0",
+        ];
+        assert_eq!(innermost(&plan)?, expected);
         Ok(())
     }
 

@@ -21,11 +21,11 @@ impl ShardedModel {
     /// its own part, so all must make the same of them.
     ///
     /// # Collective
-    /// Every rank calls this. Inside, the model computes without further exchange, but its gradients
-    /// are not reduced.
+    /// Every rank calls this. Inside, the model computes without further exchange.
     ///
     /// # Errors
-    /// Those of `run`; [`Error::Argument`] inside of another such call or of a backward pass.
+    /// Those of `run`; [`Error::Argument`] inside of another such call or of a backward pass, and for a
+    /// backward pass inside of this, whose gradients would have no shard to go to.
     ///
     /// # Source
     /// `FullyShardedDataParallel.summon_full_params`.
@@ -66,6 +66,41 @@ impl ShardedModel {
                 },
             )
             .collect()
+    }
+
+    /// Whole weights in the types in which they are computed with. What is one tensor stays one.
+    pub(crate) fn as_computed(&self, weights: StateDict) -> Result<StateDict> {
+        let mut cast: HashMap<usize, Tensor> = HashMap::new();
+        let weights = weights.into_iter().map(|(name, tensor)| {
+            let own = storage::identity(&tensor);
+            let known = cast.get(&own).map(Tensor::shallow_clone);
+            let computed = match known {
+                Some(known) => known,
+                None => tensor.f_to_kind(self.compute_kind(tensor.f_kind()?))?,
+            };
+            cast.insert(own, computed.shallow_clone());
+            Ok((name, computed))
+        });
+        weights.collect()
+    }
+
+    /// Hands out every parameter's whole value in the type in which it is kept, with the identity of
+    /// its tensor. Memory is needed for one storage at a time; what `visit` keeps of a value keeps the
+    /// whole storage.
+    ///
+    /// # Collective
+    /// Every rank calls this. An error of `visit` leaves other ranks waiting: let it fail for nothing
+    /// that is not the same on all.
+    pub(crate) fn visit_whole(&self, visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+        let site = Site::Model(self.class);
+        self.state
+            .counted("whole weights", site, |_| self.engine.visit_whole(visit))
+    }
+
+    /// This rank's place among those that hold one copy of the model, and how many these are.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let groups = &self.engine.groups;
+        (groups.rank(), groups.shards())
     }
 
     /// Whether this is what trains `module`.
@@ -119,6 +154,60 @@ impl ShardedModel {
             if let Some(gradients) = flat.gradients.as_mut().filter(|_| is_whole) {
                 gradients.accumulate_from();
             }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+impl ShardedModel {
+    /// What this rank keeps of the sum of a parameter's gradients over ranks, while the parameter shows a
+    /// whole gradient of this rank that is still to be added to it.
+    pub(crate) fn hidden_gradient(&self, parameter: &Tensor) -> Option<Tensor> {
+        let wanted = storage::identity(parameter);
+        let state = self.engine.lock();
+        state
+            .units
+            .iter()
+            .flat_map(|unit| &unit.flats)
+            .find_map(|flat| {
+                let index = flat.place_of(wanted)?;
+                let hidden = flat.gradients.as_ref()?.hidden(index)?;
+                Some(hidden.shallow_clone())
+            })
+    }
+
+    /// Takes what [`hidden_gradient`](Self::hidden_gradient) answered, behind all
+    /// [whole gradients](Self::restore_gradient); whether the parameter is one of these.
+    ///
+    /// # Errors
+    /// [`Error::StateMismatch`] for one that does not fit what this rank keeps.
+    pub(crate) fn restore_hidden_gradient(
+        &self,
+        name: &str,
+        parameter: &Tensor,
+        saved: &Tensor,
+    ) -> Result<bool> {
+        let wanted = storage::identity(parameter);
+        let mut state = self.engine.lock();
+        for flat in state.units.iter_mut().flat_map(|unit| &mut unit.flats) {
+            let Some(index) = flat.place_of(wanted) else {
+                continue;
+            };
+            let kept = flat.members.get(index).map(|member| member.slice.size());
+            let (Some(gradients), Some(kept)) = (&mut flat.gradients, kept) else {
+                return Ok(false);
+            };
+            if saved.size() != kept {
+                return Err(Error::StateMismatch {
+                    target: "gradients",
+                    problems: vec![format!(
+                        "`{name}`: expected {kept:?}, found {:?}",
+                        saved.size()
+                    )],
+                });
+            }
+            gradients.restore_hidden(index, saved)?;
             return Ok(true);
         }
         Ok(false)
@@ -185,18 +274,27 @@ impl Drop for Summoned<'_> {
 impl Engine {
     /// Every parameter's whole value by the identity of its tensor, where it is kept.
     fn whole_values(&self, keeps: bool) -> Result<HashMap<usize, Tensor>> {
-        let state = self.lock();
         let mut found = HashMap::new();
+        self.visit_whole(|parameter, whole| {
+            if keeps {
+                found.insert(parameter, whole);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Hands out every parameter's whole value, of one storage after another, with the identity of its
+    /// tensor.
+    fn visit_whole(&self, mut visit: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+        let state = self.lock();
         for flat in state.units.iter().flat_map(|unit| &unit.flats) {
             let whole = flat.gathered(&flat.shard, &self.groups)?;
-            if !keeps {
-                continue;
-            }
             for (member, view) in flat.members.iter().zip(flat.cut(&whole)?) {
-                found.insert(storage::identity(&member.parameter), view);
+                visit(storage::identity(&member.parameter), view)?;
             }
         }
-        Ok(found)
+        Ok(())
     }
 }
 
@@ -230,6 +328,12 @@ impl Flat {
             work.wait()?;
         }
         Ok(whole)
+    }
+
+    /// The place of a parameter among these, by its tensor's identity.
+    fn place_of(&self, wanted: usize) -> Option<usize> {
+        let mut members = self.members.iter();
+        members.position(|member| storage::identity(&member.parameter) == wanted)
     }
 
     fn room(&self, shard: &Tensor) -> Result<Tensor> {
@@ -267,6 +371,9 @@ impl Flat {
         if keep_changes {
             let own = part(&whole, rank * self.layout.shard(), self.layout.shard())?;
             tch::no_grad(|| self.shard.f_copy_(&own))?;
+        }
+        if let Some(gradients) = &self.gradients {
+            gradients.drop_foreign(&self.members)?;
         }
         self.show_slices()
     }

@@ -1,40 +1,41 @@
-//! What rank 0 sends in each step, as bytes; tensors travel by themselves after it.
+//! Parcels between ranks: everything but the content of tensors as bytes. The tensors travel by
+//! themselves after it.
 
 use tch::{Device, Kind, Tensor};
 
-use crate::tree::{KINDS, Parcel, Part, Plain};
+use super::{KINDS, Parcel, Part, Plain};
 use crate::{Error, Result};
 
 /// Writes numbers and texts one after another, little-endian.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(crate) struct MessageWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn finish(self) -> Vec<u8> {
+impl MessageWriter {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
 
-    pub(super) fn byte(&mut self, value: u8) {
+    pub(crate) fn byte(&mut self, value: u8) {
         self.bytes.push(value);
     }
 
-    pub(super) fn number(&mut self, value: u64) {
+    pub(crate) fn number(&mut self, value: u64) {
         self.bytes.extend(value.to_le_bytes());
     }
 
-    pub(super) fn size(&mut self, value: usize) {
+    pub(crate) fn size(&mut self, value: usize) {
         self.number(value as u64);
     }
 
-    pub(super) fn block(&mut self, bytes: &[u8]) {
+    pub(crate) fn block(&mut self, bytes: &[u8]) {
         self.size(bytes.len());
         self.bytes.extend(bytes);
     }
 
     /// Everything of a parcel but the content of its tensors.
-    pub(super) fn outline(&mut self, parcel: &Parcel) -> Result<()> {
+    pub(crate) fn outline(&mut self, parcel: &Parcel) -> Result<()> {
         self.size(parcel.len());
         for part in parcel.parts() {
             match part {
@@ -91,14 +92,14 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] wrote.
+/// Reads what a [`MessageWriter`] wrote.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(crate) struct MessageReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+impl<'a> MessageReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
@@ -113,30 +114,30 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8> {
+    pub(crate) fn byte(&mut self) -> Result<u8> {
         Ok(self.take(1)?.iter().copied().next().unwrap_or_default())
     }
 
-    pub(super) fn number(&mut self) -> Result<u64> {
+    pub(crate) fn number(&mut self) -> Result<u64> {
         let bytes = self.take(8)?.try_into().map_err(Error::data)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    pub(super) fn size(&mut self) -> Result<usize> {
+    pub(crate) fn size(&mut self) -> Result<usize> {
         self.number()?.try_into().map_err(Error::data)
     }
 
-    pub(super) fn block(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn block(&mut self) -> Result<&'a [u8]> {
         let length = self.size()?;
         self.take(length)
     }
 
-    pub(super) fn text(&mut self) -> Result<String> {
+    pub(crate) fn text(&mut self) -> Result<String> {
         String::from_utf8(self.block()?.to_vec()).map_err(Error::data)
     }
 
     /// The parcel, with room on `device` for its tensors.
-    pub(super) fn outline(&mut self, device: Device) -> Result<Parcel> {
+    pub(crate) fn outline(&mut self, device: Device) -> Result<Parcel> {
         let mut parcel = Parcel::default();
         for _ in 0..self.size()? {
             let part = match self.byte()? {
@@ -178,21 +179,31 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A contiguous tensor as its bytes, which every backend carries: a view.
+pub(crate) fn as_bytes(tensor: &Tensor) -> Result<Tensor> {
+    let flat = tensor.f_view([-1])?;
+    Ok(if tensor.f_kind()? == Kind::Uint8 {
+        flat
+    } else {
+        flat.f_view_dtype(Kind::Uint8)?
+    })
+}
+
 fn kind_number(kind: Kind) -> Result<u8> {
     (0u8..)
         .zip(KINDS)
         .find_map(|(number, known)| (known == kind).then_some(number))
         .ok_or_else(|| Error::Argument {
-            operation: "DataLoaderDispatcher",
-            expected: "tensors of plain numbers in batches".to_owned(),
+            operation: "message between ranks",
+            expected: "tensors of plain numbers".to_owned(),
             found: format!("{kind:?}"),
         })
 }
 
 fn damaged(expected: &str, found: String) -> Error {
     Error::Argument {
-        operation: "DataLoaderDispatcher",
-        expected: format!("{expected} in what rank 0 sends; run one version on every rank"),
+        operation: "message between ranks",
+        expected: format!("{expected} in what another rank sends; run one version on every rank"),
         found,
     }
 }
@@ -216,10 +227,10 @@ mod tests {
         );
         let mut parcel = Parcel::default();
         batch.pack(&mut parcel)?;
-        let mut writer = Writer::default();
+        let mut writer = MessageWriter::default();
         writer.outline(&parcel)?;
         let bytes = writer.finish();
-        let mut reader = Reader::new(&bytes);
+        let mut reader = MessageReader::new(&bytes);
         let again = Batch::unpack(&mut reader.outline(Device::Cpu)?)?;
         assert!(reader.bytes.is_empty());
         assert_eq!(
@@ -233,7 +244,9 @@ mod tests {
         assert_eq!((again.5.size(), again.5.kind()), (vec![], Kind::Bool));
         for end in 0..bytes.len() {
             assert!(
-                Reader::new(&bytes[..end]).outline(Device::Cpu).is_err(),
+                MessageReader::new(&bytes[..end])
+                    .outline(Device::Cpu)
+                    .is_err(),
                 "{end}"
             );
         }
