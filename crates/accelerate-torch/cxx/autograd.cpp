@@ -1,9 +1,13 @@
 // Hooks on tensors, functions with a Rust backward, and the backward pass itself.
 #include "guard.h"
 
+#include <atomic>
+#include <chrono>
+
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -31,6 +35,29 @@ struct PostAccumulateHooks : torch::autograd::PostAccumulateGradHook {
 
 PostAccumulateHooks* hooks_of(const Tensor& tensor) {
   return dynamic_cast<PostAccumulateHooks*>(torch::autograd::impl::post_acc_grad_hooks(tensor).get());
+}
+
+using Clock = std::chrono::steady_clock;
+using Moment = std::atomic<Clock::rep>;
+
+// The moment at which the graph was gone through. What the engine does then, in the order in which it was told
+// to, is what reducers have left: they wait for their transfers.
+std::shared_ptr<Moment> end_of_graph(const variable_list& roots) {
+  auto end = std::make_shared<Moment>(0);
+  // The first one alone: its hook runs before any reducer's.
+  if (roots.empty() || !roots.front().requires_grad()) return end;
+  roots.front().register_hook([end](const Tensor&) {
+    torch::autograd::Engine::get_default_engine().queue_callback([end] { *end = Clock::now().time_since_epoch().count(); });
+    return Tensor();
+  });
+  return end;
+}
+
+// None since a moment that never came.
+int64_t nanoseconds_since(Clock::rep moment) {
+  if (moment == 0) return 0;
+  const auto passed = Clock::now().time_since_epoch() - Clock::duration(moment);
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count();
 }
 
 std::vector<const Tensor*> borrow(const variable_list& tensors) {
@@ -172,11 +199,14 @@ Status* acc_context_needs_gradient(AutogradContext* context, size_t index, bool*
 bool acc_grad_enabled() { return at::GradMode::is_enabled(); }
 
 Status* acc_backward(const Tensor* const* tensors, const Tensor* const* gradients, size_t count, bool retain_graph,
-                     bool create_graph, bool on_calling_thread) {
+                     bool create_graph, bool on_calling_thread, int64_t* behind_graph_ns) {
   return guard([&] {
     OnCallingThread thread(on_calling_thread);
-    torch::autograd::backward(list(tensors, count), gradients == nullptr ? variable_list{} : list(gradients, count),
-                              retain_graph, create_graph);
+    const auto roots = list(tensors, count);
+    const auto end = behind_graph_ns == nullptr ? nullptr : end_of_graph(roots);
+    torch::autograd::backward(roots, gradients == nullptr ? variable_list{} : list(gradients, count), retain_graph,
+                              create_graph);
+    if (behind_graph_ns != nullptr) *behind_graph_ns = nanoseconds_since(end->load());
   });
 }
 

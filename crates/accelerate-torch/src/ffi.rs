@@ -413,6 +413,7 @@ unsafe extern "C" {
         retain_graph: bool,
         create_graph: bool,
         on_calling_thread: bool,
+        behind_graph_ns: *mut i64,
     ) -> *mut Status;
     pub(crate) fn acc_gradients(
         outputs: *const *const CTensor,

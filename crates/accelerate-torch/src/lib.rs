@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "this crate is the boundary to C++")]
 
+mod blocked;
 mod bucket;
 mod callback;
 mod error;
@@ -31,6 +32,7 @@ pub mod scratch;
 pub mod storage;
 pub mod stream;
 
+pub use blocked::{Blocked, time_blocked};
 pub use bucket::{GradBucket, assign_buckets};
 pub use callback::BoxError;
 pub use error::{Error, ExceptionKind, Place, Result};

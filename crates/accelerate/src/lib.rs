@@ -16,6 +16,7 @@ mod gradient_state;
 pub mod launchers;
 pub mod logging;
 pub mod memory;
+pub mod metrics;
 pub mod nn;
 mod offload;
 pub mod optim;

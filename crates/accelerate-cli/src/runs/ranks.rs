@@ -5,16 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use accelerate_tracking::run::{RankReader, StepMetrics, TimeSplit};
+use accelerate_tracking::run::{RankReader, StepMetrics, TimeSplit, stragglers};
 
 /// Over so many steps at the end averages are taken.
 const STEPS: usize = 20;
-
-/// By how much more than the middle rank works, a straggler works: less is chance.
-const LAG: f64 = 1.2;
-
-/// Differences below this many seconds are no cause for a word.
-const NOTABLE: f64 = 0.002;
 
 /// The ranks of a run, followed.
 #[derive(Debug)]
@@ -122,16 +116,11 @@ fn summary(rank: usize, steps: &VecDeque<StepMetrics>) -> Option<RankSummary> {
 /// A straggler is busy for clearly longer than the middle rank. Time in communication does not
 /// count: there the fast ranks wait for the slow one.
 fn mark_stragglers(ranks: &mut [RankSummary]) {
-    let busy = |rank: &RankSummary| rank.split.data_wait + rank.split.compute + rank.split.other;
-    let mut times: Vec<f64> = ranks.iter().map(busy).collect();
-    times.sort_by(f64::total_cmp);
-    // Of an even number the lower one: of two ranks one can be late.
-    let Some(middle) = times.get(times.len().saturating_sub(1) / 2) else {
-        return;
-    };
-    for rank in ranks {
-        let time = busy(rank);
-        rank.is_straggler = time > middle * LAG && time - middle > NOTABLE;
+    let busy: Vec<f64> = ranks.iter().map(|rank| rank.split.busy()).collect();
+    for late in stragglers(&busy) {
+        if let Some(rank) = ranks.get_mut(late) {
+            rank.is_straggler = true;
+        }
     }
 }
 

@@ -4,9 +4,11 @@ mod function;
 mod hook;
 
 use std::ptr;
+use std::time::Duration;
 
 use tch::Tensor;
 
+use crate::blocked;
 use crate::fused::same_length;
 use crate::status::{check, own, push, raw, raw_list, raw_or_null, target};
 use crate::{Result, ffi};
@@ -72,12 +74,36 @@ pub fn backward(
     gradients: Option<&[Tensor]>,
     options: BackwardOptions,
 ) -> Result<()> {
+    run_backward(tensors, gradients, options, None)
+}
+
+/// As [`backward`] through models whose gradients a [`Reducer`](crate::Reducer) averages, and counts
+/// how long it waited behind the graph for them: see [`time_blocked`](crate::time_blocked).
+///
+/// # Errors
+/// As [`backward`].
+pub fn backward_of_reducers(tensors: &[Tensor], options: BackwardOptions) -> Result<()> {
+    let mut nanoseconds = 0;
+    run_backward(tensors, None, options, Some(&mut nanoseconds))?;
+    blocked::add(Duration::from_nanos(
+        u64::try_from(nanoseconds).unwrap_or(0),
+    ));
+    Ok(())
+}
+
+fn run_backward(
+    tensors: &[Tensor],
+    gradients: Option<&[Tensor]>,
+    options: BackwardOptions,
+    behind_graph: Option<&mut i64>,
+) -> Result<()> {
     let operation = "backward";
     if let Some(gradients) = gradients {
         same_length(operation, tensors.len(), &[gradients.len()])?;
     }
     let given = gradients.map(raw_list);
-    // SAFETY: both lists are borrowed for the call and have `tensors.len()` entries.
+    // SAFETY: both lists are borrowed for the call and have `tensors.len()` entries; the number is
+    // none or may be written.
     unsafe {
         check(
             operation,
@@ -88,6 +114,7 @@ pub fn backward(
                 options.retain_graph,
                 options.create_graph,
                 options.on_calling_thread,
+                behind_graph.map_or(ptr::null_mut(), ptr::from_mut),
             ),
         )
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tch::Tensor;
 
+use crate::blocked::Blocked;
 use crate::future::Future;
 use crate::profiler::ProfileRange;
 use crate::status::{check, outcome};
@@ -118,11 +119,13 @@ impl Work {
         let _range = ProfileRange::while_recording(|| {
             format!("wait: {}, group {}", self.operation, self.place.group)
         })?;
+        let blocked = Blocked::begin();
         for part in &self.parts {
             // SAFETY: the handle is alive.
             let waited = unsafe { outcome(ffi::acc_work_wait(part.0.as_ptr(), timeout)) };
             waited.map_err(|e| e.into_place_error(self.operation, &self.place))?;
         }
+        drop(blocked);
         self.finish.take().map_or(Ok(()), |finish| finish())
     }
 

@@ -28,6 +28,7 @@ pub(crate) mod lines;
 mod media;
 mod ranks;
 mod reader;
+mod stragglers;
 mod summary;
 mod writer;
 
@@ -40,6 +41,7 @@ pub use lines::LineFile;
 pub use media::{Medium, MediumKind};
 pub use ranks::{RankReader, RankWriter, StepMetrics, TimeSplit};
 pub use reader::{Progress, RunReader};
+pub use stragglers::{middle, stragglers};
 pub use summary::{LINES_PER_BLOCK, Point, SeriesSummary};
 pub use writer::RunWriter;
 

@@ -18,6 +18,7 @@ use crate::checkpoint::{BackgroundSaves, Project, ProjectConfiguration, StateHoo
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
 use crate::memory;
+use crate::metrics::{Recorder, StepMetricsKwargs};
 use crate::parallel::{DeepSpeed, DistributedDataParallelKwargs, Plugins};
 use crate::precision::{AutocastKwargs, GradScalerKwargs, Precision, PrecisionOptions};
 use crate::profile::ProfileKwargs;
@@ -85,6 +86,7 @@ pub struct AcceleratorBuilder {
     log_with: Vec<LogWith>,
     leave_signals: Vec<LeaveSignal>,
     profile: ProfileKwargs,
+    step_metrics: StepMetricsKwargs,
 }
 
 impl Default for AcceleratorBuilder {
@@ -106,6 +108,7 @@ impl Default for AcceleratorBuilder {
             log_with: Vec::new(),
             leave_signals: vec![LeaveSignal::Terminate],
             profile: ProfileKwargs::default(),
+            step_metrics: StepMetricsKwargs::default(),
         }
     }
 }
@@ -222,6 +225,13 @@ impl AcceleratorBuilder {
     #[must_use]
     pub fn profile_kwargs(mut self, kwargs: ProfileKwargs) -> Self {
         self.profile = kwargs;
+        self
+    }
+
+    /// What becomes of the times of steps, see [`Accelerator::step_metrics`].
+    #[must_use]
+    pub fn step_metrics_kwargs(mut self, kwargs: StepMetricsKwargs) -> Self {
+        self.step_metrics = kwargs;
         self
     }
 
@@ -370,6 +380,8 @@ impl AcceleratorBuilder {
         if let Some(recording) = Recording::asked_for(&environment, state.process_index())? {
             gradient_state.progress().record(recording);
         }
+        let recorder = Recorder::new(&state, self.step_metrics);
+        gradient_state.progress().steps().record_with(recorder);
         Ok(Accelerator {
             shared: Rc::new(Shared {
                 precision,
@@ -391,6 +403,7 @@ impl AcceleratorBuilder {
                 trigger: Cell::default(),
                 leave_signals: self.leave_signals,
                 profile: self.profile,
+                step_metrics: self.step_metrics,
             }),
         })
     }

@@ -107,10 +107,11 @@ impl Accelerator {
             return Ok(None);
         };
         let sharded = self.shared.registry.sharded();
-        gradient_clipping::clip_by(&tensors, max_norm, options, |order| {
+        let norm = gradient_clipping::clip_by(&tensors, max_norm, options, |order| {
             parallel::total_norm(&sharded, &tensors, order)
-        })
-        .map(Some)
+        })?;
+        self.gradient_state().progress().steps().clipped(&norm);
+        Ok(Some(norm))
     }
 
     /// Limits every value of the gradients of `parameters` to `-limit..=limit`.

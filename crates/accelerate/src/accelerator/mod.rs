@@ -19,6 +19,7 @@ mod prepare;
 mod prepared_model;
 mod process;
 mod profile;
+mod step_metrics;
 mod tracking;
 mod triggers;
 
@@ -34,6 +35,7 @@ use crate::checkpoint::{BackgroundSaves, Project, StateHooks};
 use crate::collectives::Site;
 use crate::data::RngType;
 use crate::gradient_state::GradientState;
+use crate::metrics::StepMetricsKwargs;
 use crate::optim::LearningRates;
 use crate::parallel::{self, DistributedDataParallelKwargs, Plugins};
 use crate::precision::Precision;
@@ -114,6 +116,7 @@ struct Shared {
     /// On which signals the job leaves, once the program asks whether it should.
     leave_signals: Vec<LeaveSignal>,
     profile: ProfileKwargs,
+    step_metrics: StepMetricsKwargs,
 }
 
 impl Accelerator {
@@ -212,7 +215,9 @@ impl Accelerator {
         };
         let site = Site::Code(Location::caller());
         let models = self.shared.registry.strategies();
-        parallel::backward(self.state(), site, &models, &loss)
+        parallel::backward(self.state(), site, &models, &loss)?;
+        self.gradient_state().progress().steps().backward();
+        Ok(())
     }
 
     /// The plan by which models are spread over ranks, where there is one.

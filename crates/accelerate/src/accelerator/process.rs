@@ -111,6 +111,8 @@ impl Accelerator {
     /// # Source
     /// `Accelerator.end_training`.
     pub fn end_training(&self) -> Result<()> {
+        // Before the job ends: its ranks are still compared.
+        self.gradient_state().progress().steps().finish();
         let saved = self.shared.saves.report();
         let left = self.state().destroy_process_group().map(drop);
         // Last, since other ranks would wait while a slow service gets the rest.

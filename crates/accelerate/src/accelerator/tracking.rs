@@ -70,7 +70,10 @@ impl Accelerator {
         init_kwargs: &Values,
     ) -> Result<()> {
         let trackers = &self.shared.trackers;
-        trackers.start(self.state(), project_name, config, init_kwargs)
+        trackers.start(self.state(), project_name, config, init_kwargs)?;
+        let steps = self.gradient_state().progress().steps();
+        steps.begin_run(trackers.place_of_run());
+        Ok(())
     }
 
     /// Gives values to each tracker. Nothing that a tracker does wrong, and no service that is away,
@@ -95,7 +98,11 @@ impl Accelerator {
         step: Option<i64>,
         log_kwargs: &Values,
     ) {
-        self.shared.trackers.log(&values.into(), step, log_kwargs);
+        let mut values: Values = values.into();
+        if self.shared.step_metrics.in_log {
+            self.add_step_metrics(&mut values);
+        }
+        self.shared.trackers.log(&values, step, log_kwargs);
     }
 
     /// The tracker of this name, for pictures, tables and what only it can do.

@@ -147,6 +147,7 @@ impl AccumulationScope {
         let models = self.models.iter().filter_map(ModelGradients::strategy);
         let models: Vec<_> = models.cloned().collect();
         parallel::backward(&self.context.state, site, &models, &scaled)?;
+        state.progress().steps().backward();
         if !self.sync_gradients {
             return Ok(None);
         }

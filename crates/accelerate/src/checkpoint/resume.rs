@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use accelerate_formats::{Value, Weights};
+use accelerate_torch::profiler::ProfileRange;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::together;
@@ -51,6 +52,7 @@ struct Found {
 impl TrainingState<'_> {
     /// Loads from one folder, all ranks together.
     pub(crate) fn load(&self, input_dir: Option<&Path>) -> Result<LoadedState> {
+        let _range = ProfileRange::while_recording(|| "load checkpoint".to_owned())?;
         self.saves.wait();
         let (found, skipped) = self.find(input_dir)?;
         let loaded = self.load_from(&found);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use accelerate_formats::{Dict, Value};
+use accelerate_torch::profiler::ProfileRange;
 
 use super::agreement::{Agreement, together};
 use super::background::BackgroundSaves;
@@ -50,6 +51,7 @@ impl TrainingState<'_> {
         output_dir: Option<&Path>,
         options: SaveStateOptions,
     ) -> Result<PathBuf> {
+        let _range = ProfileRange::while_recording(|| "save checkpoint".to_owned())?;
         self.saves.make_room(self.state, WhileSaving::Wait)?;
         let placing = Placing::begin(self.state, self.project, output_dir)?;
         let folder = placing.folder();

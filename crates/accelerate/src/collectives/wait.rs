@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use accelerate_torch::Work;
+use accelerate_torch::{Blocked, Work};
 
 use crate::Result;
 
@@ -11,6 +11,7 @@ const LAST: Duration = Duration::from_millis(5);
 
 /// Waits for a transfer, and calls `late` once if it takes longer than `patience`.
 pub(super) fn patiently(work: Work, patience: Duration, late: impl FnOnce()) -> Result<()> {
+    let _blocked = Blocked::begin();
     let start = Instant::now();
     let mut pause = FIRST;
     while !work.is_completed()? {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use tch::Tensor;
 
 use crate::Result;
+use crate::metrics::StepClock;
 use crate::recording::{HandedOut, Recording};
 use crate::tree::Tree;
 
@@ -18,6 +19,7 @@ pub struct LoaderProgress {
     next_id: Rc<Cell<u64>>,
     /// What is done with the batches, where somebody wants to know.
     recording: Rc<OnceCell<Recording>>,
+    steps: StepClock,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +79,11 @@ impl LoaderProgress {
         let _ = self.recording.set(recording);
     }
 
+    /// What takes the times of steps.
+    pub(crate) fn steps(&self) -> &StepClock {
+        &self.steps
+    }
+
     pub(crate) fn recording(&self) -> Option<&Recording> {
         self.recording.get()
     }
@@ -113,6 +120,11 @@ impl LoaderScope {
 }
 
 impl LoaderScope {
+    /// Counts a batch that is handed out.
+    pub(super) fn count(&self, batch: &dyn Tree) {
+        self.progress.steps.batch(batch);
+    }
+
     /// Whether batches are recorded.
     pub(super) fn is_recorded(&self) -> bool {
         self.progress.recording().is_some()

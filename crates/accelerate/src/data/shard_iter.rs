@@ -140,6 +140,7 @@ where
     }
 
     fn recorded(&self, batch: C::Batch) -> Result<C::Batch> {
+        self.scope.iter().for_each(|scope| scope.count(&batch));
         if let Some(scope) = self.scope.as_ref().filter(|scope| scope.is_recorded()) {
             let indices = self.batches.as_ref().and_then(DataLoaderIter::next_indices);
             scope.record(&batch, self.shard.position.epoch.get(), indices)?;
@@ -172,6 +173,7 @@ where
     type Item = Result<C::Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let _waiting = self.shard.options.progress.steps().wait_for_data();
         if let Some(error) = self.failed.take() {
             self.finish(false);
             return Some(Err(error));

@@ -118,6 +118,8 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
         if !self.gradient_state.sync_gradients() {
             return Ok(());
         }
+        let progress = self.gradient_state.progress();
+        let _range = progress.steps().optimizer();
         if let Some(before_step) = &self.before_step {
             before_step(&self.groups)?;
         }
@@ -128,7 +130,9 @@ impl<O: Optimizer> Optimizer for AcceleratedOptimizer<O> {
                 self.groups.learning_rates().set_skipped(!stepped);
             }
         }
-        match self.gradient_state.progress().recording() {
+        let number = Rc::as_ptr(&self.inner).addr();
+        progress.steps().stepped(number, self.scaler.as_ref());
+        match progress.recording() {
             Some(recording) => recording.step(&*self.inner.borrow(), self.scaler.as_ref()),
             None => Ok(()),
         }

@@ -92,12 +92,12 @@ pub(crate) fn backward(
     models: &[Strategy],
     loss: &Tensor,
 ) -> Result<()> {
+    let losses = [loss.shallow_clone()];
     let options = BackwardOptions {
         // What a module computes again, it computes where it lives.
         on_calling_thread: is_any_checkpointed(),
         ..BackwardOptions::default()
     };
-    let run = || autograd::backward(&[loss.shallow_clone()], None, options);
     // All of them are asked: each forgets that it waited.
     let waited = models.iter().filter(|model| model.takes_part());
     let exchanges = waited.count() > 0;
@@ -105,13 +105,15 @@ pub(crate) fn backward(
         .iter()
         .any(|model| matches!(model, Strategy::Sharded(_)));
     let Some(group) = state.process_group().filter(|_| exchanges) else {
-        return alone(models, is_sharded, run());
+        let ran = autograd::backward(&losses, None, options);
+        return alone(models, is_sharded, ran);
     };
     state.counted("backward", site, |call| {
-        let ran = run().map_err(|error| match is_sharded {
-            true => cause(error),
-            false => error.into(),
-        });
+        let ran =
+            autograd::backward_of_reducers(&losses, options).map_err(|error| match is_sharded {
+                true => cause(error),
+                false => error.into(),
+            });
         let done = ran.and_then(|()| finish(models));
         done.map_err(|error| {
             models.iter().for_each(Strategy::abandon_backward);
@@ -149,6 +151,7 @@ fn finish(models: &[Strategy]) -> Result<()> {
         }
         left = waiting;
         if left.len() > 1 {
+            let _blocked = torch::Blocked::begin();
             std::thread::sleep(AGREEMENT_PAUSE);
         }
     }

@@ -7,6 +7,7 @@ use accelerate_tracking::{
     Environment, Local, LogWith, RunContext, TrackerHandle, Value, Values, select, settings,
 };
 
+use crate::metrics::RunPlace;
 use crate::state::PartialState;
 use crate::{Error, Result};
 
@@ -152,6 +153,18 @@ impl Trackers {
             running
                 .tracker
                 .with_inner(|local: &mut Local| local.folder().map(ToOwned::to_owned))?
+        })
+    }
+
+    /// As [`run_folder`](Self::run_folder), from the root, with the tracker that writes it.
+    pub(crate) fn place_of_run(&self) -> Option<RunPlace> {
+        let running = self.running.borrow();
+        running.iter().find_map(|running| {
+            let folder = |local: &mut Local| std::path::absolute(local.folder()?).ok();
+            Some(RunPlace {
+                folder: running.tracker.with_inner(folder)??,
+                tracker: running.tracker.clone(),
+            })
         })
     }
 

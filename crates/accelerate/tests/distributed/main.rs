@@ -13,4 +13,5 @@ mod mixed_ddp;
 mod operations;
 mod process_control;
 mod profiler;
+mod step_metrics;
 mod sync_batch_norm;

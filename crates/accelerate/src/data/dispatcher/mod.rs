@@ -369,6 +369,7 @@ impl<S: BatchSource> Iterator for DataLoaderDispatcherIter<'_, S> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.scope.as_ref()?;
+        let _waiting = self.dispatcher.options.progress.steps().wait_for_data();
         if self.at_end {
             self.finish(true);
             return None;
@@ -382,6 +383,7 @@ impl<S: BatchSource> Iterator for DataLoaderDispatcherIter<'_, S> {
                 let per_step = self.dispatcher.position.batches_per_step;
                 self.handed_out.set(self.handed_out.get() + per_step);
                 let epoch = self.dispatcher.position.epoch.get();
+                self.scope.iter().for_each(|scope| scope.count(&batch));
                 let recorded = match &self.scope {
                     Some(scope) => scope.record(&batch, epoch, None),
                     None => Ok(()),

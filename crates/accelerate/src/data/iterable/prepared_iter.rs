@@ -241,6 +241,7 @@ where
     type Item = Result<C::Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let _waiting = self.shard.options.progress.steps().wait_for_data();
         let first = matches!(self.ahead, Ahead::Nothing);
         if first {
             self.read_ahead();
@@ -249,6 +250,7 @@ where
             Ahead::Batch(origin, batch) => {
                 self.read_ahead();
                 self.count_out(origin);
+                self.scope.iter().for_each(|scope| scope.count(&batch));
                 let recorded = match &self.scope {
                     Some(scope) => scope.record(&batch, self.shard.position.epoch.get(), None),
                     None => Ok(()),

@@ -1,6 +1,7 @@
 //! Parameters in one storage, of which each rank keeps a shard.
 
 use accelerate_plan::parallel::Quantised;
+use accelerate_torch::profiler::ProfileRange;
 use accelerate_torch::{Work, storage};
 use tch::{Device, Kind, Tensor};
 
@@ -197,6 +198,7 @@ impl Flat {
             self.presence = Presence::Whole;
             return Ok(());
         }
+        let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
         pool.fill(&self.whole, bytes(self.layout.whole(), self.kinds.compute))?;
         self.gathered_at = None;
         let work = self.start_exchange(changes, groups, pool)?;
@@ -288,6 +290,7 @@ impl Flat {
     pub(super) fn finish_gather(&mut self, pool: &mut Pool) -> Result<()> {
         match std::mem::replace(&mut self.presence, Presence::Sharded) {
             Presence::Gathering(work) => {
+                let _range = ProfileRange::while_recording(|| "gather parameters".to_owned())?;
                 let gathered_at = self.gathered_at.take();
                 work.wait()?;
                 if let Some(wire) = self.wire.as_mut().filter(|wire| wire.is_under_way()) {
@@ -357,6 +360,7 @@ impl Flat {
     /// # Collective
     /// The ranks that hold one copy call this in one order for all storages.
     pub(super) fn start_reduction(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
+        let _range = ProfileRange::while_recording(|| "reduce gradients".to_owned())?;
         self.release(pool)?;
         match &mut self.gradients {
             Some(gradients) => gradients.start(&self.members, groups, pool),
