@@ -1,5 +1,4 @@
 //! What the page is told: over plain HTTP, as any program may ask.
-#![expect(clippy::panic, reason = "a test may panic")]
 
 use std::{
     fs,

@@ -1,9 +1,4 @@
 //! A real browser without a window, driven through a pair of pipes.
-#![expect(
-    clippy::panic,
-    clippy::needless_pass_by_value,
-    reason = "a test may panic, and values are made where they are sent"
-)]
 
 use std::{
     env,

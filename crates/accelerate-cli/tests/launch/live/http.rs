@@ -1,5 +1,4 @@
 //! `accelerate dashboard` as a process, and plain HTTP to it.
-#![expect(clippy::panic, reason = "a test may panic")]
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
