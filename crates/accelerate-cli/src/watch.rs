@@ -26,7 +26,7 @@ use std::{
 use accelerate_plan::env::{Environment, NO_COLOR, TERM, Variable};
 use clap::Args;
 use signal_hook::{
-    consts::{SIGHUP, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
     flag,
 };
 
@@ -111,7 +111,7 @@ struct Asked(Arc<AtomicUsize>);
 impl Asked {
     fn new() -> io::Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
-        for (number, value) in [(SIGHUP, 1), (SIGTERM, 15)] {
+        for (number, value) in [(SIGHUP, 1), (SIGINT, 2), (SIGQUIT, 3), (SIGTERM, 15)] {
             flag::register_usize(number, Arc::clone(&signal), value)?;
         }
         Ok(Self(signal))

@@ -66,6 +66,10 @@ impl ProfilerOptions {
 /// How many profilers record in this process: what names ranges asks, before it makes a name.
 static RECORDING: AtomicUsize = AtomicUsize::new(0);
 
+/// How many recordings have ended: the end of a range that outlives its own would be written into what
+/// libtorch has freed.
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
 /// A profiler that has been warmed up and does not record yet.
 #[derive(Debug)]
 #[must_use = "nothing is recorded before it is started"]
@@ -123,6 +127,7 @@ impl ProfilerSession {
     fn end(&mut self) -> Result<Profile> {
         self.running = false;
         RECORDING.fetch_sub(1, Ordering::Relaxed);
+        ENDED.fetch_add(1, Ordering::Relaxed);
         let mut out = ptr::null_mut();
         // SAFETY: on success `out` is an owned handle.
         unsafe { check("stop profiler", ffi::acc_profiler_stop(&mut out))? };
@@ -288,6 +293,8 @@ impl Profile {
 #[must_use = "the range ends when it is dropped"]
 pub struct ProfileRange {
     handle: Option<NonNull<ffi::Range>>,
+    /// How many recordings had ended when it began.
+    ended: usize,
 }
 
 impl ProfileRange {
@@ -307,6 +314,7 @@ impl ProfileRange {
     /// # Errors
     /// None that is known.
     pub fn start(name: &str) -> Result<Self> {
+        let ended = ENDED.load(Ordering::Relaxed);
         let mut out = ptr::null_mut();
         // SAFETY: the text is valid for the call; on success `out` is an owned handle.
         unsafe {
@@ -317,13 +325,17 @@ impl ProfileRange {
         }
         Ok(Self {
             handle: NonNull::new(out),
+            ended,
         })
     }
 }
 
 impl Drop for ProfileRange {
     fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
+        // One whose recording has ended is leaked.
+        if ENDED.load(Ordering::Relaxed) == self.ended
+            && let Some(handle) = self.handle.take()
+        {
             // SAFETY: the handle is ours and is not used after.
             unsafe { ffi::acc_range_end(handle.as_ptr()) }
         }

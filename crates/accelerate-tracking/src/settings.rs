@@ -97,6 +97,12 @@ fn without_secrets(name: &str, value: Value, redacted: &mut Vec<String>) -> Valu
             redacted.extend(redact(&mut inner));
             Value::Map(inner)
         }
+        Value::List(items) => Value::List(
+            items
+                .into_iter()
+                .map(|item| without_secrets(name, item, redacted))
+                .collect(),
+        ),
         Value::Text(text) if !text.is_empty() && is_secret(name) => {
             redacted.push(name.to_owned());
             Value::Text(REDACTED.to_owned())
@@ -113,11 +119,26 @@ fn is_secret(name: &str) -> bool {
         .flat_map(char::to_lowercase)
         .collect();
     let known = SECRET_NAMES.binary_search(&plain.as_str()).is_ok();
-    // `WANDB_API_KEY`, `comet_api_key`, `mlflow_tracking_password`
+    // `WANDB_API_KEY`, `comet_api_key`, `mlflow_tracking_password`, `hub_token`. By whole endings: `pad_token` and its like are words of a tokenizer.
     known
-        || ["apikey", "password", "secretkey", "accesskey", "authtoken"]
-            .iter()
-            .any(|ending| plain.ends_with(ending))
+        || [
+            "accesskey",
+            "accesstoken",
+            "apikey",
+            "apitoken",
+            "authtoken",
+            "hftoken",
+            "hubtoken",
+            "passphrase",
+            "passwd",
+            "password",
+            "privatekey",
+            "secret",
+            "secretkey",
+            "trackingtoken",
+        ]
+        .iter()
+        .any(|ending| plain.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -151,12 +172,26 @@ mod tests {
         let mut values = Values::new()
             .with("WANDB_API_KEY", "abc")
             .with("password", "abc")
+            .with("hub_token", "abc")
+            .with(
+                "servers",
+                vec![Value::Map(Values::from([("client_secret", "abc")]))],
+            )
+            .with("pad_token", "[PAD]")
             .with("tokenizer", "bert")
             .with("max_tokens", 5)
             .with("token", 7)
             .with("hub", Values::from([("token", "abc")]));
         let names = redact(&mut values);
-        assert_eq!(names, ["WANDB_API_KEY", "password", "token"]);
+        let hidden = [
+            "WANDB_API_KEY",
+            "password",
+            "hub_token",
+            "client_secret",
+            "token",
+        ];
+        assert_eq!(names, hidden);
+        assert_eq!(values.get("pad_token"), Some(&Value::from("[PAD]")));
         assert!(!format!("{values:?}").contains("abc"));
         assert_eq!(values.get("tokenizer"), Some(&Value::from("bert")));
         assert_eq!(values.get("token"), Some(&Value::Int(7)));

@@ -248,8 +248,12 @@ fn schedule_free() {
 fn profiler() {
     let traces = tempfile::tempdir().unwrap();
     let folder = traces.path().to_str().unwrap();
-    let done = run(2, "profiler", &["--epochs", "1", "--trace-dir", folder]);
-    for said in ["epoch 1: loss ", "aten::addmm", "Self CPU time total: "] {
+    let done = run(
+        2,
+        "profiler",
+        &["--epochs", "1", "--rows", "200", "--trace-dir", folder],
+    );
+    for said in ["epoch 1: loss ", " aten::addmm ", "Self CPU time total: "] {
         assert_eq!(done.stdout.matches(said).count(), 1, "{said}: {done:#?}");
     }
     assert!(done.stdout.contains("Total KFLOPs"), "{done:#?}");
@@ -310,7 +314,9 @@ fn curves_come_from_the_main_process_alone() {
     flags.push(runs.to_str().unwrap());
     let done = place.by_feature(2, "tracking", &flags).run();
     done.assert_code(0);
-    done.assert_told(&["epoch 1: loss ", "accelerate watch "]);
+    for said in ["epoch 1: loss ", "accelerate watch "] {
+        assert!(done.stdout.contains(said), "{said}: {done:#?}");
+    }
     let found = tracked::find_runs(&runs).unwrap();
     assert_eq!(found.len(), 1, "one run for all processes: {found:?}");
     let reader = tracked::RunReader::open(&found[0]).unwrap();

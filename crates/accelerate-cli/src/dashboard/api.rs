@@ -3,7 +3,7 @@
 
 mod log;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use accelerate_tracking::Values;
 use serde::Serialize;
@@ -162,7 +162,9 @@ impl Api {
     fn wanted(&self, request: &Request) -> Result<(Wanted, Vec<Arc<Run>>), Response> {
         let wanted = Wanted::of(request);
         let wanted = wanted.map_err(|text| Response::error(Status::BadRequest, &text))?;
-        let runs = request.parameters("run").map(|id| self.named(id));
+        let mut seen = HashSet::new();
+        let once = request.parameters("run").filter(|id| seen.insert(*id));
+        let runs = once.map(|id| self.named(id));
         Ok((wanted, runs.collect::<Result<_, _>>()?))
     }
 

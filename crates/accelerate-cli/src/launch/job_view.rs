@@ -55,6 +55,9 @@ impl JobView {
         let started = thread::Builder::new()
             .name("view".to_owned())
             .spawn(move || beside.show(root, abilities));
+        if started.is_err() {
+            release(console);
+        }
         Some(Self {
             is_over,
             console: Arc::clone(console),
@@ -82,6 +85,8 @@ struct Job {
 
 impl Job {
     fn show(&self, root: PathBuf, abilities: Abilities) {
+        // Also where the view panics; a second release does nothing.
+        let _released = Released(&self.console);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let began = now.unwrap_or_default().as_secs_f64() - CLOCKS;
         let mut source = Source::awaiting(root, began);
@@ -92,6 +97,15 @@ impl Job {
                 "warning: the view of `--watch` has ended; the job goes on\n  caused by: {error}\n"
             ));
         }
+    }
+}
+
+/// Lets everything through when the view is gone.
+struct Released<'a>(&'a Console);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        release(self.0);
     }
 }
 

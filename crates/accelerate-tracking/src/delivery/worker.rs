@@ -17,6 +17,10 @@ pub(super) struct Worker {
     signals: Arc<Signals>,
     /// Whether the last attempt failed: it is told once until one succeeds.
     failing: bool,
+    /// Whether somebody was told that records are refused.
+    has_refused: bool,
+    /// Refused records before this number are kept already.
+    refused_before: u64,
 }
 
 /// What came of one look into the folder.
@@ -42,6 +46,8 @@ impl Worker {
             timing,
             signals,
             failing: false,
+            has_refused: false,
+            refused_before: 0,
         }
     }
 
@@ -128,17 +134,27 @@ impl Worker {
             match self.deliver(std::slice::from_ref(record), number) {
                 Ok(()) => {}
                 Err(Failure::Later(error)) => return Ok(Some(error)),
-                Err(Failure::Refused(error)) => self.refuse(Some(record), &error)?,
+                Err(Failure::Refused(error)) if number >= self.refused_before => {
+                    self.refuse(Some(record), &error)?;
+                    self.refused_before = number + 1;
+                }
+                // Kept when the batch was tried before.
+                Err(Failure::Refused(_)) => {}
             }
         }
         Ok(None)
     }
 
-    fn refuse(&self, record: Option<&Json>, error: &Error) -> Result<()> {
-        tracing::warn!(
-            "{error}; what was refused is kept in `{}`",
-            self.spool.folder().display()
-        );
+    /// Keeps what the service does not take, and says so once.
+    fn refuse(&mut self, record: Option<&Json>, error: &Error) -> Result<()> {
+        if std::mem::replace(&mut self.has_refused, true) {
+            tracing::debug!("{error}");
+        } else {
+            tracing::warn!(
+                "{error}; what is refused is kept in `{}`",
+                self.spool.folder().display()
+            );
+        }
         match record {
             Some(record) => self.spool.refused(record, &error.to_string()),
             None => Ok(()),

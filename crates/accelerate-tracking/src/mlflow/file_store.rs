@@ -75,26 +75,25 @@ impl FileStore {
     }
 
     pub(super) fn metrics(&self, metrics: &[Metric]) -> Result<()> {
-        for metric in metrics {
-            let path = self.folder.join("metrics").join(&metric.key);
-            make_parent(&path)?;
-            let line = format!(
-                "{} {} {}\n",
-                metric.timestamp,
-                Value::Float(metric.value).python_text(),
-                metric.step
-            );
-            let file = OpenOptions::new().append(true).create(true).open(&path);
-            file.and_then(|mut file| file.write_all(line.as_bytes()))
-                .map_err(|source| io_error("write to", &path, source))?;
-        }
-        Ok(())
+        each(metrics, |metric| self.metric(metric))
+    }
+
+    fn metric(&self, metric: &Metric) -> Result<()> {
+        let path = self.folder.join("metrics").join(&metric.key);
+        make_parent(&path)?;
+        let line = format!(
+            "{} {} {}\n",
+            metric.timestamp,
+            Value::Float(metric.value).python_text(),
+            metric.step
+        );
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|source| io_error("write to", &path, source))
     }
 
     pub(super) fn params(&self, params: &[(String, String)]) -> Result<()> {
-        params
-            .iter()
-            .try_for_each(|(name, value)| self.write("params", name, value))
+        each(params, |(name, value)| self.write("params", name, value))
     }
 
     pub(super) fn artifact(&self, path: &str, bytes: &[u8]) -> Result<()> {
@@ -118,6 +117,14 @@ impl FileStore {
         make_parent(&path)?;
         write(&path, value)
     }
+}
+
+/// Writes all of them: one that cannot be written keeps back no other. The first error counts.
+fn each<T>(items: &[T], mut write: impl FnMut(&T) -> Result<()>) -> Result<()> {
+    items.iter().fold(Ok(()), |ended, item| {
+        let written = write(item);
+        ended.and(written)
+    })
 }
 
 /// 18 digits, as the original makes them.

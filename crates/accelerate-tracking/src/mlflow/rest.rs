@@ -78,6 +78,8 @@ struct Session {
     tags: Vec<(String, String)>,
     user: String,
     start_time: i64,
+    /// Never written down: it may hold a password.
+    #[serde(skip)]
     uri: String,
     /// The run on the server, once it is there.
     run_id: Option<String>,
@@ -121,9 +123,13 @@ pub(crate) fn connect(session: &Json, environment: &Environment) -> Result<Box<d
             source,
         })?;
     // The key that is set now belongs to the address that is set now: no other is asked.
-    if let Target::Server(uri) = Target::of(environment)? {
-        session.uri = uri;
-    }
+    let Target::Server(uri) = Target::of(environment)? else {
+        return Err(Error::Unavailable {
+            name: NAME,
+            needs: "it needs `MLFLOW_TRACKING_URI` with the address of a server".to_owned(),
+        });
+    };
+    session.uri = uri;
     Ok(Box::new(MlFlowServer::new(session, environment)))
 }
 

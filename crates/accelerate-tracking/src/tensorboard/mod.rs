@@ -7,6 +7,7 @@ mod record;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,8 +78,14 @@ impl EventFile {
     }
 
     fn write(&mut self, payload: &[u8]) -> Result<()> {
-        record::write(&mut self.file, payload)
-            .map_err(|source| io_error("write to", &self.path, source))
+        let end = self.file.stream_position();
+        let end = end.map_err(|source| io_error("write to", &self.path, source))?;
+        record::write(&mut self.file, payload).map_err(|source| {
+            // Readers stop at half a record: the next one takes its place.
+            let _ = self.file.set_len(end);
+            let _ = self.file.seek(SeekFrom::Start(end));
+            io_error("write to", &self.path, source)
+        })
     }
 
     fn summary(&mut self, step: Option<i64>, values: &[event::SummaryValue]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The file of an offline run: records in chunks in blocks.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 
 use crate::error::{Result, io_error};
@@ -45,6 +45,8 @@ impl Datastore {
 
     /// Adds a record, by one call to the system.
     pub(super) fn write(&mut self, record: &[u8]) -> Result<()> {
+        let (end, used) = (self.file.stream_position(), self.used);
+        let end = end.map_err(|source| io_error("write to", &self.path, source))?;
         let mut bytes = Vec::with_capacity(record.len() + 2 * CHUNK_HEADER);
         let mut rest = record;
         let mut is_first = true;
@@ -71,9 +73,13 @@ impl Datastore {
                 break;
             }
         }
-        self.file
-            .write_all(&bytes)
-            .map_err(|source| io_error("write to", &self.path, source))
+        self.file.write_all(&bytes).map_err(|source| {
+            // Readers stop at half a record: the next one takes its place.
+            let _ = self.file.set_len(end);
+            let _ = self.file.seek(SeekFrom::Start(end));
+            self.used = used;
+            io_error("write to", &self.path, source)
+        })
     }
 }
 

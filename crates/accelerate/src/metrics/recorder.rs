@@ -19,6 +19,10 @@ use crate::state::PartialState;
 
 /// The time between two lines of one rank, and between two exchanges, at least.
 pub(super) const SHORTEST: Duration = Duration::from_millis(100);
+/// The same once a training has gone on for long: files do not grow without end.
+const LONGEST: Duration = Duration::from_secs(5);
+/// As good as never, and still a time from now.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How many lines may wait for a slow disk; then some are left out.
 const WAITING: usize = 64;
@@ -84,7 +88,7 @@ impl Recorder {
                 world: state.num_processes(),
                 device: state.device(),
                 group: state.process_group().cloned(),
-                exchange_every: kwargs.exchange_every.max(SHORTEST),
+                exchange_every: kwargs.exchange_every.clamp(SHORTEST, NEVER),
             },
             sums: Measured::default(),
             count: 0,
@@ -104,7 +108,8 @@ impl Recorder {
         if self.place.group.is_some() && now - first >= self.place.exchange_every {
             self.start();
         }
-        let is_due = self.sent.is_none_or(|sent| now - sent >= SHORTEST);
+        let between = ((now - first) / 10_000).clamp(SHORTEST, LONGEST);
+        let is_due = self.sent.is_none_or(|sent| now - sent >= between);
         if is_due && matches!(self.thread, Thread::Running(..)) {
             self.send(now, loss_scale(scaler));
         }

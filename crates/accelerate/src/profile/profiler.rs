@@ -116,22 +116,19 @@ impl Profiler {
         }
         self.is_finished = true;
         self.range = None;
-        match self.action {
-            ProfilerAction::None => {}
-            ProfilerAction::WarmUp => {
-                self.record()?;
-                self.stop()?;
-            }
-            ProfilerAction::Record | ProfilerAction::RecordAndSave => self.save()?,
-        }
+        let ended = match self.action {
+            ProfilerAction::None => Ok(()),
+            ProfilerAction::WarmUp => self.record().and_then(|()| self.stop()),
+            ProfilerAction::Record | ProfilerAction::RecordAndSave => self.save(),
+        };
         self.action = ProfilerAction::None;
         let Some(folder) = self.kwargs.output_trace_dir.clone() else {
-            return Ok(());
+            return ended;
         };
-        // The others wait below, whether this rank could write or not.
+        // The others wait below, whether this rank could end and write or not.
         let written = self.write_into(&folder);
         self.state.wait_for_everyone()?;
-        written
+        ended.and(written)
     }
 
     /// What was recorded last, nested.
@@ -181,6 +178,8 @@ impl Profiler {
         let mut written = trace.written.borrow_mut();
         match written.as_deref() {
             None => trace.profile.save_chrome_trace(path)?,
+            // A file copied onto itself would be emptied.
+            Some(first) if is_same_file(first, path) => {}
             Some(first) => {
                 fs::copy(first, path).map_err(|error| cannot_write(path, &error))?;
             }
@@ -284,6 +283,11 @@ impl Profiler {
         let handler: Option<TraceHandler> = self.kwargs.on_trace_ready.clone();
         handler.map_or(Ok(()), |handler| handler(self))
     }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let whole = |path| fs::canonicalize(path).ok();
+    whole(one).is_some() && whole(one) == whole(other)
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Error {

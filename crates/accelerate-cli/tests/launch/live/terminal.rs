@@ -86,7 +86,8 @@ fn colours_can_be_left_out_and_signals_leave_the_terminal_clean() {
     let mut session = Session::start(&folder.path(""), ["watch"], &[("TERM", "dumb")]);
     session.wait_for("step 19 of 100");
     assert!(!session.bytes.contains(&0x1b), "plain lines");
-    session.signal(Signal::INT);
+    // Not the interrupt, which jobs of a shell's background ignore.
+    session.signal(Signal::TERM);
     session.end();
 }
 
