@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::failure::Failure;
 
@@ -50,11 +51,13 @@ impl MemoryLimit {
     }
 
     fn below(version: Version, parent: &Path, bytes: u64) -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         if version == Version::Two {
             // Fails where it is on already and may not be changed, which does no harm.
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
         }
-        let folder = parent.join(format!("accelerate-xtask-{}", process::id()));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("accelerate-xtask-{}-{number}", process::id()));
         match fs::create_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}

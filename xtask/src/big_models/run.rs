@@ -103,7 +103,11 @@ impl Measured {
         Ok(Self {
             load_seconds: number("load_seconds")?,
             first_token_seconds: number("first_token_seconds")?,
-            tokens_per_second: number("tokens_per_second")?,
+            // A single token has no pace.
+            tokens_per_second: match value.get("tokens_per_second") {
+                Some(Value::Null) => 0.0,
+                _ => number("tokens_per_second")?,
+            },
             peak_private_bytes: number("peak_private_bytes")?,
             tokens: tokens
                 .filter(|tokens| !tokens.is_empty())

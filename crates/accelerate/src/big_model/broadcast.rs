@@ -6,7 +6,7 @@ use accelerate_torch::{meta, storage};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use super::load::{LoadedCheckpoint, own_device, targets};
+use super::load::{LoadedCheckpoint, own_device, targets, wanted_kind};
 use super::load_options::LoadCheckpointOptions;
 use super::source::{Source, Wanted};
 use super::weights::OffloadedWeights;
@@ -65,7 +65,7 @@ pub(super) fn load_from_rank_0(
     let mut sent = paired.take().map(|(_, paired)| paired.into_iter());
     for name in &outcome.names {
         let pair = sent.as_mut().and_then(Iterator::next);
-        receive(model, name, pair.as_ref(), state)?;
+        receive(model, name, pair.as_ref(), options, state)?;
     }
     let report = LoadReport {
         loaded: outcome.names.len(),
@@ -95,6 +95,7 @@ fn receive(
     model: &dyn Module,
     name: &str,
     pair: Option<&Paired>,
+    options: &LoadCheckpointOptions<'_>,
     state: &PartialState,
 ) -> Result<()> {
     let target = handle(model, name)?;
@@ -102,7 +103,7 @@ fn receive(
         true => own_device(model)?,
         false => target.device(),
     };
-    let kind = target.f_kind()?;
+    let kind = wanted_kind(options, name, &target)?;
     let values = match pair {
         Some(pair) => {
             let source = Source::File(pair.stored.clone());

@@ -25,9 +25,9 @@ pub(super) fn write_weights(
         write_one(&mut writer, name, tensor)?;
     }
     writer.finish()?;
-    let mut written = OffloadedWeights::of_folder(folder)?;
-    written.keep_only(|name| weights.iter().any(|(known, _)| known == name));
-    Ok(written)
+    OffloadedWeights::of_folder_where(folder, |name| {
+        weights.iter().any(|(known, _)| known == name)
+    })
 }
 
 fn write_one(writer: &mut OffloadWriter, name: &str, tensor: &Tensor) -> Result<()> {

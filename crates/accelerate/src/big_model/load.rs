@@ -215,7 +215,7 @@ impl<'o> Loading<'o> {
         let target = self.target(&pair)?;
         let (site, role) = (self.site(target)?, target.role);
         let first = target.names.first().cloned().unwrap_or_default();
-        let kind = self.kind(&first, &pair.target)?;
+        let kind = wanted_kind(self.options, &first, &pair.target)?;
         let Some(site) = site else {
             return self.leave_on_disk(&first, pair, kind);
         };
@@ -230,17 +230,6 @@ impl<'o> Loading<'o> {
         devices.give_back(site.placement, tensor_bytes(&values));
         storage::replace(&pair.target, &values)?;
         Ok(())
-    }
-
-    /// The type that a weight is to have.
-    fn kind(&self, name: &str, target: &Tensor) -> Result<Kind> {
-        let own = target.f_kind()?;
-        let Some(dtype) = self.options.dtype.filter(|_| is_float(own)) else {
-            return Ok(own);
-        };
-        let stays = |part: &String| name == part || name.contains(&format!("{part}."));
-        let keep = dtype == Kind::Half && self.options.keep_in_fp32_modules.iter().any(stays);
-        Ok(if keep { Kind::Float } else { dtype })
     }
 
     /// The model's tensor loses its memory, if it has any; what is loaded later becomes its type.
@@ -278,16 +267,30 @@ impl<'o> Loading<'o> {
         self.files.read_ahead();
         let moved = self.to_disk.iter().any(|(_, one)| !serves(&one.stored));
         if let Some(folder) = self.options.offload_folder.as_ref().filter(|_| moved) {
-            let mut written = OffloadedWeights::of_folder(folder)?;
             let unfit = |name: &str| {
                 let mut all = self.to_disk.iter();
                 all.any(|(known, one)| known == name && !serves(&one.stored))
             };
-            written.keep_only(unfit);
+            let written = OffloadedWeights::of_folder_where(folder, unfit)?;
             self.on_disk.add(written);
         }
         Ok(self.on_disk)
     }
+}
+
+/// The type that a weight is to have.
+pub(super) fn wanted_kind(
+    options: &LoadCheckpointOptions<'_>,
+    name: &str,
+    target: &Tensor,
+) -> Result<Kind> {
+    let own = target.f_kind()?;
+    let Some(dtype) = options.dtype.filter(|_| is_float(own)) else {
+        return Ok(own);
+    };
+    let stays = |part: &String| name == part || name.contains(&format!("{part}."));
+    let keep = dtype == Kind::Half && options.keep_in_fp32_modules.iter().any(stays);
+    Ok(if keep { Kind::Float } else { dtype })
 }
 
 /// Whether a weight can be used again and again as it lies in its file.

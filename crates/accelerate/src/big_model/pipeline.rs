@@ -156,8 +156,13 @@ impl Pipeline {
         let gone = gone.iter().filter_map(|&number| self.blocks.get(number));
         let gone: Vec<&Stage> = gone.collect();
         if let Some(worker) = &self.worker {
+            // What a block in the window shares with one that is gone is still wanted.
+            let kept = window.iter().filter_map(|&number| self.blocks.get(number));
+            let kept = kept.flat_map(|stage| stage.slots());
+            let kept: HashSet<usize> = kept.map(|(_, slot)| slot.key()).collect();
             let keys = gone.iter().flat_map(|stage| stage.slots());
-            let keys: Vec<usize> = keys.map(|(_, slot)| slot.key()).collect();
+            let keys = keys.map(|(_, slot)| slot.key());
+            let keys: Vec<usize> = keys.filter(|key| !kept.contains(key)).collect();
             worker.set_window(window, &keys);
         }
         let pages = gone.iter().filter(|stage| !stage.stays);
@@ -194,7 +199,8 @@ impl Pipeline {
     /// The values of a slot, if they were brought.
     pub(super) fn take(&self, slot: &Slot) -> Result<Option<Tensor>> {
         match &self.worker {
-            Some(worker) => worker.take(slot.key()),
+            // What failed on the thread is tried again here, where memory may be free by now.
+            Some(worker) => Ok(worker.take(slot.key()).unwrap_or_default()),
             None => Ok(None),
         }
     }

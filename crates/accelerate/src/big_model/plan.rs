@@ -85,7 +85,8 @@ impl<'o> Rules<'o> {
     /// Where a module is computed.
     fn site_of(&self, module: &str) -> Result<Site> {
         match self.map.placement_of(module) {
-            None | Some(Placement::Cpu | Placement::Disk) => Ok(self.main),
+            None | Some(Placement::Disk) => Ok(self.main),
+            Some(Placement::Cpu) if self.cpu_waits => Ok(self.main),
             Some(place) => Ok(self.devices().site(place)?.unwrap_or(self.main)),
         }
     }

@@ -63,7 +63,10 @@ fn find_in_folder(
         return Ok(());
     }
     let mut found = match folder {
-        Some(folder) => OffloadedWeights::of_folder(folder)?,
+        Some(folder) => {
+            let is_lacking = |name: &str| lacking.iter().any(|(known, _)| known == name);
+            OffloadedWeights::of_folder_where(folder, is_lacking)?
+        }
         None => OffloadedWeights::new(),
     };
     let fits = |(name, tensor): &&(String, Tensor)| {
@@ -124,7 +127,10 @@ fn source_of(placed: &Placed, weights: &OffloadedWeights) -> Result<Source> {
 fn slot(key: usize, placed: &Placed, source: Option<Source>) -> Result<Option<Rc<Slot>>> {
     let (name, tensor) = (&placed.direct.name, &placed.direct.tensor);
     let slot = match (source, placed.home) {
-        (Some(source), _) => Slot::away(key, name, tensor, source)?,
+        (Some(source), _) => {
+            let is_written = !placed.direct.role.is_parameter();
+            Slot::away(key, name, tensor, source)?.written(is_written)
+        }
         (None, HomePlan::There(site)) if placed.needs_slot() => {
             Slot::copied(key, name, tensor, site)?
         }

@@ -18,6 +18,8 @@ pub(super) struct Slot {
     /// A handle on the module's tensor.
     tensor: Tensor,
     home: Home,
+    /// Whether modules write into it, as into statistics.
+    written: bool,
     stays: RefCell<Vec<Stay>>,
 }
 
@@ -69,12 +71,19 @@ impl Slot {
         ))
     }
 
+    /// Says whether modules write into it: it is then never the memory of a file.
+    pub(super) fn written(mut self, written: bool) -> Self {
+        self.written = written;
+        self
+    }
+
     fn new(key: usize, name: &str, tensor: Tensor, home: Home) -> Self {
         Self {
             key,
             name: name.to_owned(),
             tensor,
             home,
+            written: false,
             stays: RefCell::default(),
         }
     }
@@ -170,8 +179,12 @@ impl Slot {
                 let bytes = (self.tensor.numel() * wanted.kind.elt_size_in_bytes()) as u64;
                 devices.take(site.placement, bytes, &self.name)?;
                 let values = brought().and_then(|brought| match brought {
-                    Some(values) => Ok(values),
-                    None => source.made(&self.name, wanted, None),
+                    // A tied weight may have been brought for another place.
+                    Some(values) if values.device() == wanted.device => Ok(values),
+                    _ if self.written && source.mapped().is_some() => {
+                        source.copied(&self.name, wanted)
+                    }
+                    _ => source.made(&self.name, wanted, None),
                 });
                 match values {
                     Ok(values) => Ok((values, bytes)),

@@ -34,9 +34,18 @@ impl OffloadedWeights {
     /// # Errors
     /// If there is no index, or a weight of it cannot be read.
     pub fn of_folder(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::of_folder_where(folder, |_| true)
+    }
+
+    /// Those weights of a folder that are wanted; others are not looked at, for the index may have
+    /// some that are gone.
+    pub(super) fn of_folder_where(
+        folder: impl AsRef<Path>,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         let folder = OffloadFolder::open(folder)?;
         let mut weights = Self::new();
-        for (name, _) in folder.entries() {
+        for (name, _) in folder.entries().filter(|(name, _)| is_wanted(name)) {
             let found = folder.get(name)?;
             // The type of the module decides what it becomes, as for every other weight.
             weights.insert_file(name, found.tensor);

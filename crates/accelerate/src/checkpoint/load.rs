@@ -206,7 +206,7 @@ fn copy(name: &str, stored: &StoredTensor, target: &Tensor) -> Result<()> {
 pub(crate) fn stored_values(name: &str, stored: &StoredTensor) -> Result<Tensor> {
     let (kind, shape) = stored_type(name, stored)?;
     let bytes = stored.to_owner()?;
-    if bytes.is_aligned_to(stored.dtype().alignment()) {
+    if bytes.is_aligned_to(kind.elt_size_in_bytes()) {
         return Ok(storage::from_bytes_owner(Arc::new(bytes), kind, &shape)?);
     }
     Ok(Tensor::f_from_data_size(&bytes, &shape, kind)?)
