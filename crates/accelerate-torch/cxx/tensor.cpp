@@ -423,6 +423,19 @@ Status* acc_autocast_state(int32_t type, AutocastState* now) {
 
 // ---- fused and foreach kernels ----
 
+}  // extern "C"
+
+namespace {
+
+// Kernels over lists do not count what they change, as others do: who keeps copies would not know.
+void count_change(const Tensor* const* tensors, size_t count) {
+  for (size_t i = 0; i < count; ++i) tensors[i]->unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace
+
+extern "C" {
+
 struct AdamStep {
   double lr, beta1, beta2, weight_decay, eps;
   bool amsgrad, maximize, decoupled;
@@ -444,6 +457,7 @@ Status* acc_fused_adam(const Tensor* const* params, const Tensor* const* grads,
     run(list(params, count), list(grads, count), list(exp_avgs, count), list(exp_avg_sqs, count), max,
         list(steps, count), s->lr, s->beta1, s->beta2, s->weight_decay, s->eps, s->amsgrad, s->maximize,
         optional(grad_scale), optional(found_inf));
+    count_change(params, count);
   });
 }
 
@@ -461,6 +475,7 @@ Status* acc_fused_sgd(const Tensor* const* params, const Tensor* const* grads,
     at::_fused_sgd_(list(params, count), list(grads, count), buffers, s->weight_decay, s->momentum, s->lr,
                     s->dampening, s->nesterov, s->maximize, s->first_step, optional(grad_scale),
                     optional(found_inf));
+    count_change(params, count);
   });
 }
 
@@ -472,6 +487,7 @@ Status* acc_fused_adagrad(const Tensor* const* params, const Tensor* const* grad
     at::NoGradGuard no_grad;
     at::_fused_adagrad_(list(params, count), list(grads, count), list(sums, count), list(steps, count), lr,
                         lr_decay, weight_decay, eps, maximize, optional(grad_scale), optional(found_inf));
+    count_change(params, count);
   });
 }
 

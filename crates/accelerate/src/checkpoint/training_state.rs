@@ -148,7 +148,10 @@ impl TrainingState<'_> {
                 module: &**model,
                 weights: match model.gradients().sharded() {
                     Some(_) if engines || self.writes_shards(model) => StateDict::new(),
-                    Some(sharded) => sharded.whole_state(&**model, main)?,
+                    Some(sharded) => {
+                        // The next gather is of all ranks again.
+                        together(self.state, sharded.whole_state(&**model, main))?
+                    }
                     None => state_dict(&**model)?,
                 },
             });
@@ -175,7 +178,12 @@ impl TrainingState<'_> {
                 let folder = folder.join(distributed::optimizer_name(index));
                 save_optimizer(&folder, &*optimizer, &models, self.state)?;
             } else {
-                left.push((index, whole_state_of(&sharded, &*optimizer, main)?));
+                let own = whole_state_of(&sharded, &*optimizer, main);
+                let own = match sharded.is_empty() {
+                    true => own?,
+                    false => together(self.state, own)?,
+                };
+                left.push((index, own));
             }
         }
         Ok(left)

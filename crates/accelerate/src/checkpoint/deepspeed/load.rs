@@ -193,7 +193,10 @@ fn single(value: &Value) -> Result<Tensor> {
     match value.as_tensor() {
         Some(stored) => torch_state::tensor(stored),
         None => {
-            let number = value.as_f64().unwrap_or_default();
+            let number = value.as_f64().ok_or_else(|| Error::StateMismatch {
+                target: "optimizer",
+                problems: vec![format!("expected a number, found {value:?}")],
+            })?;
             Ok(Tensor::from(number as f32))
         }
     }

@@ -14,6 +14,7 @@ use super::{LATEST, tag};
 use crate::Result;
 use crate::checkpoint::folder::io;
 use crate::checkpoint::planned_file::{Content, PlannedFile};
+use crate::checkpoint::together;
 use crate::checkpoint::torch_state::TorchState;
 use crate::nn::{all_parameters, all_state};
 use crate::optim::StateValue;
@@ -32,7 +33,7 @@ pub(in crate::checkpoint) fn plan(
     let is_main = state.is_main_process();
     let mut gathered = Vec::with_capacity(engines.len());
     for engine in engines {
-        gathered.push(engine.gather(is_main)?);
+        gathered.push(together(state, engine.gather(is_main))?);
     }
     // From here on each rank is for itself.
     for (index, (engine, own)) in engines.iter().zip(gathered).enumerate() {

@@ -8,6 +8,7 @@ use super::flat::Flat;
 use super::groups::Groups;
 use super::pool::Pool;
 use super::unit::{Unit, unit_at};
+use super::units::is_below;
 use crate::{Error, Result};
 
 impl Engine {
@@ -25,6 +26,9 @@ impl Engine {
             if let Some(place) = place {
                 self.catch_up(state, place)?;
                 state.passed = state.passed.max(place + 1);
+                if self.syncs() {
+                    state.reduce_behind(unit, place, &self.groups)?;
+                }
             }
         }
         let own = unit_at(&mut state.units, unit)?;
@@ -331,6 +335,23 @@ impl State {
             self.reduce(unit, groups)?;
         }
         Ok(())
+    }
+
+    /// Reduces what gradients have passed when they come to `unit`, also where a parameter got none:
+    /// on another rank it may have one, and that rank would wait for this one.
+    fn reduce_behind(&mut self, unit: usize, place: usize, groups: &Groups) -> Result<()> {
+        let turn = self.queue.iter().position(|&next| next == unit);
+        let (Some(turn), Some(own)) = (turn, self.units.get(unit)) else {
+            return Ok(());
+        };
+        let is_passed = |other: &usize| {
+            let other_unit = self.units.get(*other);
+            let is_around = other_unit.is_some_and(|one| is_below(&own.name, &one.name));
+            !is_around && self.route.iter().take(place).any(|passed| passed == other)
+        };
+        let ahead = self.queue.iter().take(turn).copied();
+        let behind: Vec<usize> = ahead.take_while(is_passed).collect();
+        self.reduce_passed(&behind, groups)
     }
 
     fn reduce(&mut self, unit: usize, groups: &Groups) -> Result<()> {

@@ -215,6 +215,7 @@ impl Engine {
             return Ok(());
         }
         state.release_all()?;
+        state.forget_second()?;
         state.forget_whole()
     }
 

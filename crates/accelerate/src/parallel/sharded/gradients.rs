@@ -76,7 +76,12 @@ impl Gradients {
         for tensor in [&whole, &received] {
             storage::release(tensor)?;
         }
-        if !home.is_on_disk() {
+        // Neither the memory of a file nor pinned memory can be taken from under a tensor.
+        let is_pinned = matches!(
+            (home, device),
+            (Home::Cpu { is_pinned: true }, Device::Cuda(_))
+        );
+        if !home.is_on_disk() && !is_pinned {
             storage::release(&kept)?;
         }
         Ok(Self {

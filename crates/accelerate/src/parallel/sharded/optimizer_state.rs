@@ -129,20 +129,25 @@ fn gather(
     visit: &mut dyn FnMut(usize, &str, Tensor) -> Result<()>,
 ) -> Result<()> {
     let engine = model.engine.lock();
+    // A rank that cannot keep what it gets still brings its part to the others.
+    let mut done: Result<()> = Ok(());
     for flat in engine.units.iter().flat_map(|unit| &unit.flats) {
         for (kind, entries) in by_kind(flat, numbers, state) {
             let shard = assembled(flat, &entries)?;
             let group = &model.engine.groups.gather;
-            let gathered = flat.gathered(&shard, group, keeps)?;
-            let views = flat.cut(&gathered)?;
-            for entry in entries {
-                if let Some(view) = views.get(entry.member) {
-                    visit(entry.number, &kind, view.shallow_clone())?;
+            let gathered = flat.gathered(&shard, group, keeps && done.is_ok())?;
+            done = done.and_then(|()| {
+                let views = flat.cut(&gathered?)?;
+                for entry in entries {
+                    if let Some(view) = views.get(entry.member) {
+                        visit(entry.number, &kind, view.shallow_clone())?;
+                    }
                 }
-            }
+                Ok(())
+            });
         }
     }
-    Ok(())
+    done
 }
 
 /// The tensor of one kind that belongs to one parameter of a storage.

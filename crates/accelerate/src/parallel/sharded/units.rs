@@ -93,7 +93,7 @@ fn parameters_with_names(root: &dyn Module) -> Vec<(Vec<String>, Tensor)> {
 }
 
 /// Whether a dotted name lies in the module of another, or is its name.
-fn is_below(name: &str, module: &str) -> bool {
+pub(super) fn is_below(name: &str, module: &str) -> bool {
     module.is_empty()
         || name
             .strip_prefix(module)

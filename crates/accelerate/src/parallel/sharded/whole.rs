@@ -263,7 +263,9 @@ impl<'e> Summoned<'e> {
         let (keep, rank) = (self.keep_changes, self.engine.groups.rank());
         state
             .flats_mut()
-            .try_for_each(|flat| flat.dismiss(keep, rank))
+            .try_for_each(|flat| flat.dismiss(keep, rank))?;
+        // What ranks did with the parameters need not be the same: all gather again.
+        state.forget_whole()
     }
 }
 
@@ -296,13 +298,19 @@ impl Engine {
         mut visit: impl FnMut(usize, Tensor) -> Result<()>,
     ) -> Result<()> {
         let state = self.lock();
+        // A rank that cannot keep what it gets still brings its part to the others.
+        let mut done: Result<()> = Ok(());
         for flat in state.units.iter().flat_map(|unit| &unit.flats) {
+            let keeps = keeps && done.is_ok();
             let whole = flat.gathered(&flat.shard, &self.groups.gather, keeps)?;
-            for (member, view) in flat.members.iter().zip(flat.cut(&whole)?) {
-                visit(storage::identity(&member.parameter), view)?;
-            }
+            done = done.and_then(|()| {
+                for (member, view) in flat.members.iter().zip(flat.cut(&whole?)?) {
+                    visit(storage::identity(&member.parameter), view)?;
+                }
+                Ok(())
+            });
         }
-        Ok(())
+        done
     }
 }
 
@@ -331,32 +339,39 @@ impl Flat {
     ///
     /// # Collective
     /// The ranks of `group`, which hold one copy, call this.
+    ///
+    /// # Errors
+    /// The inner one is of this rank alone: the others have what it brought.
     pub(super) fn gathered(
         &self,
         shard: &Tensor,
         group: &ProcessGroup,
         keeps: bool,
-    ) -> Result<Tensor> {
+    ) -> Result<Result<Tensor>> {
         let kind = shard.f_kind()?;
         let spill = self.homes.spill.as_ref();
         let spill = spill.filter(|_| keeps && self.device() == Device::Cpu);
-        let whole = match spill {
-            Some(folder) => {
-                let bytes = bytes(self.layout.whole(), kind);
-                let file = folder.file("whole tensors to be saved", bytes)?;
-                file.tensor(0, kind, &[length(self.layout.whole())])?
-            }
-            None => Tensor::f_empty([length(self.layout.whole())], (kind, self.device()))?,
+        let count = length(self.layout.whole());
+        let in_file = spill.map(|folder| -> Result<Tensor> {
+            let bytes = bytes(self.layout.whole(), kind);
+            let file = folder.file("whole tensors to be saved", bytes)?;
+            Ok(file.tensor(0, kind, &[count])?)
+        });
+        let (whole, kept) = match in_file.transpose() {
+            Ok(Some(whole)) => (whole, Ok(())),
+            Ok(None) => (Tensor::f_empty([count], (kind, self.device()))?, Ok(())),
+            Err(error) => (Tensor::f_empty([count], (kind, self.device()))?, Err(error)),
         };
         if self.layout.whole() > 0 {
             let own = shard.f_to_device(self.device())?;
             group.exchange_all_gather_async(&whole, &own)?.wait()?;
         }
-        self.homes.parameters.forget(shard)?;
-        if let Some(folder) = spill {
-            folder.write_back(&[whole.shallow_clone()])?;
-        }
-        Ok(whole)
+        let kept = kept.and_then(|()| self.homes.parameters.forget(shard));
+        let kept = kept.and_then(|()| match spill {
+            Some(folder) => folder.write_back(&[whole.shallow_clone()]),
+            None => Ok(()),
+        });
+        Ok(kept.map(|()| whole))
     }
 
     /// The place of a parameter among these, by its tensor's identity.
@@ -376,7 +391,7 @@ impl Flat {
     }
 
     fn summon(&mut self, group: &ProcessGroup) -> Result<()> {
-        let whole = self.gathered(&self.shard, group, false)?;
+        let whole = self.gathered(&self.shard, group, false)??;
         let views = self.cut(&whole)?;
         self.show(&views)?;
         self.summoned = Some(whole);
