@@ -121,10 +121,12 @@ impl FileStore {
 
 /// Writes all of them: one that cannot be written keeps back no other. The first error counts.
 fn each<T>(items: &[T], mut write: impl FnMut(&T) -> Result<()>) -> Result<()> {
-    items.iter().fold(Ok(()), |ended, item| {
+    let mut ended = Ok(());
+    for item in items {
         let written = write(item);
-        ended.and(written)
-    })
+        ended = ended.and(written);
+    }
+    ended
 }
 
 /// 18 digits, as the original makes them.

@@ -361,6 +361,9 @@ impl Flat {
     /// The ranks that hold one copy call this in one order for all storages.
     pub(super) fn start_reduction(&mut self, groups: &Groups, pool: &mut Pool) -> Result<()> {
         let _range = ProfileRange::while_recording(|| "reduce gradients".to_owned())?;
+        if let Some(gradients) = &mut self.gradients {
+            gradients.prepare_start();
+        }
         self.release(pool)?;
         match &mut self.gradients {
             Some(gradients) => gradients.start(&self.members, groups, pool),

@@ -240,6 +240,12 @@ impl Gradients {
         self.is_valid = false;
     }
 
+    /// No gradient of a slice is shown from here to the end of the reduction, also where no parameter
+    /// got a gradient of this pass.
+    pub(super) fn prepare_start(&mut self) {
+        self.is_accumulating = true;
+    }
+
     /// Starts to add the whole gradients up over ranks; parameters without one count as zero.
     ///
     /// # Collective
