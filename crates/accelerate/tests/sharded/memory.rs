@@ -133,14 +133,20 @@ fn a_rank_needs_its_part_of_the_state_and_some_units() {
         let model = unit * BLOCKS as f64;
         // On a machine that has much else to do a process now and then takes some more: the least of
         // a few trainings is what they need.
+        let formula = 4.0 * model / 2.0 + 4.0 * unit;
         let mut found = f64::INFINITY;
         for _ in 0..3 {
             let plan = plan(rank, Sharded::Parameters, by_class());
             found = found.min(measured(plan, (WIDTH, BLOCKS), 4, 3)?.0);
+            // All ranks try again or none.
+            let accelerator = Accelerator::builder().cpu(true).build()?;
+            let all = accelerator.gather(Tensor::from_slice(&[found]))?;
+            if all.f_max()?.f_double_value(&[])? <= 1.05 * formula {
+                break;
+            }
         }
         // Parameters, gradients and two moments of AdamW, half of each; then whole parameters and
         // gradients of the largest unit, each twice.
-        let formula = 4.0 * model / 2.0 + 4.0 * unit;
         assert!(
             found <= 1.05 * formula,
             "{found:.0} MiB, not {formula:.0}: model {model:.0}, unit {unit:.1}"
@@ -162,7 +168,7 @@ fn what_is_on_disk_is_in_no_memory() {
         });
         on_disk.offload.disk.sub_group_size = 64 << 10;
         let (width, blocks) = (256, 16);
-        let (found, _) = measured(on_disk, (width, blocks), 4, 3)?;
+        let (found, _) = measured(on_disk, (width, blocks), 4, 2)?;
         let unit = (2 * 4 * width * width + 5 * width) as f64 * 4.0 / MIB;
         let model = unit * blocks as f64;
         // The model as it was built and, while things are prepared, what of it is on its way to the
