@@ -87,6 +87,9 @@ struct Links {
     next: Option<Outbox>,
     /// All ranks, for outputs.
     all: ProcessGroup,
+    /// Also where this rank sends nothing over it: closed at once, it would be gone while others still
+    /// connect to it.
+    _odd: ProcessGroup,
 }
 
 impl<M: Pipelined> PipelinedModel<M> {
@@ -243,6 +246,7 @@ impl<M: Pipelined> PipelinedModel<M> {
             previous,
             next,
             all,
+            ..
         } = links;
         let outputs = match previous {
             None => self.lead(input, next)?,
@@ -401,6 +405,7 @@ impl Links {
             previous: previous.map(|peer| Inbox::new(way(peer), peer, device)),
             next: next.map(|peer| Outbox::new(way(rank), peer, device)),
             all: even,
+            _odd: odd,
         })
     }
 }
