@@ -41,10 +41,10 @@ impl Accelerator {
     /// Every rank calls this. In the middle of an accumulation the gradients are saved too.
     ///
     /// # Errors
-    /// [`Error::NoCheckpointFolder`](crate::Error::NoCheckpointFolder),
-    /// [`Error::CheckpointTarget`](crate::Error::CheckpointTarget) or
-    /// [`Error::CheckpointBusy`](crate::Error::CheckpointBusy) for the folder; what writing reports;
-    /// [`Error::OtherRankFailed`](crate::Error::OtherRankFailed) where it was another rank's.
+    /// [`Error::NoCheckpointFolder`],
+    /// [`Error::CheckpointTarget`] or
+    /// [`Error::CheckpointBusy`] for the folder; what writing reports;
+    /// [`Error::OtherRankFailed`] where it was another rank's.
     ///
     /// # Source
     /// `Accelerator.save_state`, with the same names of files.
@@ -90,9 +90,9 @@ impl Accelerator {
     ///
     /// # Errors
     /// As [`save_state`](Self::save_state) for what comes before writing;
-    /// [`Error::BackgroundSave`](crate::Error::BackgroundSave) where an earlier save failed and
+    /// [`Error::BackgroundSave`] where an earlier save failed and
     /// nobody was told: then nothing new is saved, and the next call tries again;
-    /// [`Error::SavePending`](crate::Error::SavePending). What fails later is reported by
+    /// [`Error::SavePending`]. What fails later is reported by
     /// [`BackgroundSave::wait`], by the next save or by [`end_training`](Self::end_training).
     ///
     /// # Source
@@ -116,7 +116,7 @@ impl Accelerator {
     ///
     /// # Errors
     /// As [`save_model`] and [`get_state_dict`](Self::get_state_dict), and
-    /// [`Error::OtherRankFailed`](crate::Error::OtherRankFailed) where it was another rank's.
+    /// [`Error::OtherRankFailed`] where it was another rank's.
     ///
     /// # Source
     /// `Accelerator.save_model`.
@@ -236,8 +236,8 @@ impl Accelerator {
     /// Every rank calls this.
     ///
     /// # Errors
-    /// [`Error::NoWholeCheckpoint`](crate::Error::NoWholeCheckpoint) or
-    /// [`Error::CheckpointDamaged`](crate::Error::CheckpointDamaged) before anything has changed;
+    /// [`Error::NoWholeCheckpoint`] or
+    /// [`Error::CheckpointDamaged`] before anything has changed;
     /// those of models, optimizers and schedules where the state does not fit.
     ///
     /// # Source
