@@ -16,7 +16,7 @@ impl Accelerator {
     /// use accelerate::data::DataLoader;
     /// use accelerate::nn::{Factory, Forward, Linear, Module};
     /// use accelerate::optim::{Optimizer, Sgd, SgdConfig};
-    /// use accelerate::tch::Kind;
+    /// use accelerate::tch::{Kind, Tensor};
     ///
     /// let accelerator = Accelerator::new()?;
     /// let model = Linear::new(1, 1, &Factory::default())?;
@@ -25,7 +25,8 @@ impl Accelerator {
     /// let batches = DataLoader::builder(vec![1.0, 2.0, 3.0, 4.0]).batch_size(2).build()?;
     /// let (model, mut optimizer, batches) = accelerator.prepare((model, optimizer, batches))?;
     /// for batch in &batches {
-    ///     let x = batch?.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
+    ///     let batch: Tensor = batch?;
+    ///     let x = batch.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
     ///     accelerator.backward(&model.call(&x)?.f_square()?.f_mean(Kind::Float)?)?;
     ///     optimizer.step()?;
     ///     optimizer.zero_grad()?;
