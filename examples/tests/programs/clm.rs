@@ -1,4 +1,4 @@
-//! `clm`, `distributed_inference` and `pipelined_inference` on a small text.
+//! `clm`, `distributed_inference`, `pipelined_inference` and `big_model` on a small text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use crate::workplace::Workplace;
 pub(crate) const CLM: &str = env!("CARGO_BIN_EXE_clm");
 const INFERENCE: &str = env!("CARGO_BIN_EXE_distributed_inference");
 const PIPELINE: &str = env!("CARGO_BIN_EXE_pipelined_inference");
+const BIG_MODEL: &str = env!("CARGO_BIN_EXE_big_model");
 
 /// A text in which something can be learnt: each sentence goes on as it began.
 fn text() -> String {
@@ -69,6 +70,18 @@ fn column(done: &Done, name: &str) -> Vec<f64> {
             number.parse().unwrap()
         })
         .collect()
+}
+
+/// The tokens that `big_model` gives, which begin with what is asked for.
+fn tokens(place: &Workplace, model: &Path, arguments: &[&str]) -> Vec<u64> {
+    let done = Program::new(BIG_MODEL, &place.path("logs"))
+        .args(["--model".as_ref(), model.as_os_str()])
+        .args(["--prompt", "the old man", "--max_new_tokens", "6", "--json"])
+        .args(arguments)
+        .run();
+    done.assert_code(0);
+    let measured: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    serde_json::from_value(measured["tokens"].clone()).unwrap()
 }
 
 fn infer(
@@ -153,6 +166,17 @@ fn a_model_is_trained_and_continues_prompts_alike_on_one_process_and_two() {
     assert_eq!(next(&one).matches(" -> ").count(), 5, "{one}");
     assert!(one.contains("cut nowhere; 10 rows on 1 processes"), "{one}");
     assert!(two.contains("cut before transformer."), "{two}");
+
+    // The same model with too little memory for all of it, with and without reading ahead.
+    let whole = tokens(&place, &model, &[]);
+    assert_eq!(whole.len(), 6);
+    assert!(whole.iter().any(|token| *token != whole[0]), "{whole:?}");
+    let bytes = fs::metadata(model.join("model.safetensors")).unwrap().len();
+    let limit = format!("cpu={}", bytes * 4 / 5);
+    for more in [&[][..], &["--no_prefetch"]] {
+        let arguments = [&["--max_memory", &limit][..], more].concat();
+        assert_eq!(tokens(&place, &model, &arguments), whole, "{arguments:?}");
+    }
 }
 
 #[test]
