@@ -116,6 +116,8 @@ fn rank(rank: &RankView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use accelerate_tracking::run::TimeSplit;
+
     use super::{
         super::snapshot::{Split, State},
         *,
@@ -132,11 +134,11 @@ mod tests {
             ranks: vec![RankView {
                 rank: 1,
                 step,
-                split: Split {
+                split: Split(TimeSplit {
                     compute: 0.3,
                     communication: 0.1,
-                    ..Split::default()
-                },
+                    ..TimeSplit::default()
+                }),
                 is_straggler: true,
                 ..RankView::default()
             }],

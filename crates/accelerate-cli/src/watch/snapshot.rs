@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use accelerate_tracking::run::TimeSplit;
+
 /// A run at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Snapshot {
@@ -85,14 +87,9 @@ pub(crate) struct RankView {
     pub(crate) warning: Option<String>,
 }
 
-/// Where the time of a step goes, in seconds.
+/// Where the time of a step goes, as it is drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Split {
-    pub(crate) data_wait: f64,
-    pub(crate) compute: f64,
-    pub(crate) communication: f64,
-    pub(crate) other: f64,
-}
+pub(crate) struct Split(pub(crate) TimeSplit);
 
 impl Split {
     /// The time of the whole step.
@@ -102,11 +99,12 @@ impl Split {
 
     /// The parts with their names, in the order in which they are drawn.
     pub(crate) fn parts(&self) -> [(&'static str, f64); 4] {
+        let Self(split) = self;
         [
-            ("data wait", self.data_wait),
-            ("compute", self.compute),
-            ("communication", self.communication),
-            ("other", self.other),
+            ("data wait", split.data_wait),
+            ("compute", split.compute),
+            ("communication", split.communication),
+            ("other", split.other),
         ]
     }
 
@@ -146,12 +144,12 @@ mod tests {
 
     #[test]
     fn shares_fill_the_width_and_follow_the_parts() {
-        let split = Split {
+        let split = Split(TimeSplit {
             data_wait: 1.0,
             compute: 6.0,
             communication: 2.0,
             other: 1.0,
-        };
+        });
         assert_eq!(split.shares(20), [2, 12, 4, 2]);
         for width in 0..40 {
             assert_eq!(split.shares(width).iter().sum::<usize>(), width, "{width}");

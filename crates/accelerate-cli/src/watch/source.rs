@@ -239,12 +239,7 @@ fn rank(summary: RankSummary) -> RankView {
     RankView {
         rank,
         step: newest.step,
-        split: Split {
-            data_wait: split.data_wait,
-            compute: split.compute,
-            communication: split.communication,
-            other: split.other,
-        },
+        split: Split(split),
         samples_per_second: newest.samples_per_second,
         tokens_per_second: newest.tokens_per_second,
         memory: newest.memory_bytes,

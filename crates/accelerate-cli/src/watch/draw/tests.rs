@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use accelerate_tracking::run::TimeSplit;
 use ratatui::{Terminal, backend::TestBackend};
 
 use super::{
@@ -11,12 +12,12 @@ fn snapshot() -> Snapshot {
     let rank = |rank: usize, compute: f64, is_straggler: bool| RankView {
         rank,
         step: 120,
-        split: Split {
+        split: Split(TimeSplit {
             data_wait: 0.05,
             compute,
             communication: 0.35 - compute,
             other: 0.0,
-        },
+        }),
         samples_per_second: Some(40.0),
         memory: Some(3 << 29),
         is_straggler,
